@@ -1,0 +1,76 @@
+// The engine: admits requests, steps them together, samples, emits. Owns weights, config, Plan, the KV store, the
+// sequences and the step thread. submit, cancel, stats and tokenizer may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/request.h"
+#include "gguf/gguf.h"
+#include "kernels/kernels.h"
+#include "text/tokenizer.h"
+
+namespace lode::engine {
+
+struct EngineOptions {
+  std::filesystem::path model;
+  gguf::LoadMode load_mode = gguf::LoadMode::mmap;
+  std::int64_t ctx = 0;                  // Tokens per sequence; 0: the planner's choice.
+  int threads = 0;                       // 0: the planner's choice.
+  int slots = 0;                         // Sequences stepped together; 0: the planner's choice.
+  std::int64_t chunk = 0;                // Most prompt tokens in a step; 0: the planner's choice.
+  kernels::KvType k_type = kernels::KvType::f16, v_type = kernels::KvType::f16;
+  std::string isa;                       // Empty: the best.
+  std::string memory;                    // --memory SIZE as typed; empty: what the machine allows.
+  std::string kv_ram;                    // --kv-ram SIZE; empty: the planner's choice.
+  std::string kv_disk;                   // Folder, "off", or empty: the user's cache folder.
+  std::string kv_disk_max;               // SIZE; empty: 10% of the free space.
+  std::int32_t queue_max = 256;          // Requests waiting beyond the slots; more are refused (unavailable).
+};
+
+struct EngineInfo {
+  std::string model_name, architecture, description;   // description: "Gemma 3 270m, 18 layers, Q4_K_M, 241 MiB"
+  std::string isa, numerics_id;
+  std::int64_t context_max = 0, context_trained = 0, vocab = 0, chunk = 0, parameters = 0, file_bytes = 0;
+  int threads = 0, slots = 0;
+  std::string fingerprint;               // Hex.
+  std::string plan_text;                 // The planner's table.
+  std::string chat_template;             // Empty: none in the file.
+  std::vector<std::string> notes;        // Lines a user should see at start: clamped context, disk tier and how to turn it off, ...
+  double load_ms = 0;
+};
+
+struct EngineStats {
+  kv::StoreStats kv;
+  std::int64_t slots_busy = 0, queued = 0, steps = 0, tokens_prefilled = 0, tokens_generated = 0, requests = 0,
+               requests_failed = 0, requests_cancelled = 0, preemptions = 0;
+};
+
+class Engine {
+ public:
+  // Plans, loads, opens the store and starts the step thread. Errors say what did not fit and what would.
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
+  virtual ~Engine() = default;           // Calls stop(0).
+
+  virtual const EngineInfo& info() const = 0;
+  virtual const text::Tokenizer& tokenizer() const = 0;
+
+  // Queues a request. Errors (also as return values here, before any event): invalid (empty prompt, id out of range,
+  // prompt >= context_max: the message has both numbers), unavailable (queue full or stopping).
+  virtual Result<RequestId> submit(Request request, EventSink sink) = 0;
+  // The request ends within one step; its sink gets `finished` with FinishReason::cancelled. Unknown ids are ignored.
+  virtual void cancel(RequestId id) = 0;
+  virtual EngineStats stats() const = 0;
+  // Stops admitting, gives running requests up to `drain_ms` (then cancels them), writes all published KV blocks.
+  virtual void stop(std::int64_t drain_ms) = 0;
+};
+
+// One sequence, all logits: for `lode eval` and tests. Runs `ids` in chunks of `chunk` through a fresh store of the
+// given KV types with no disk tier; logits float32 [ids.size(), vocab]. Options' model, threads, isa and load_mode count.
+Result<std::vector<float>> eval_logits(const EngineOptions& options, std::span<const TokenId> ids, std::int64_t chunk);
+
+}  // namespace lode::engine
