@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -148,6 +149,11 @@ struct Table {
   // x[i] = cap * tanh(x[i] / cap).
   void (*softcap)(Stream&, float* x, float cap, std::int64_t count);
 };
+
+// One call for a few products that share their activations: matmul(s, {{&wq, q, stride}, {&wk, k, stride}}, x).
+inline void matmul(Stream& s, std::initializer_list<MatmulJob> jobs, Acts& x) {
+  s.ops->matmul(s, std::span<const MatmulJob>(jobs.begin(), jobs.size()), x);
+}
 
 // The tables this binary holds and this processor can run, best first; "generic" is always last.
 std::vector<const Table*> available_tables();

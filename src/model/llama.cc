@@ -1,0 +1,146 @@
+// The llama family (llama 1 to 3, SmolLM2, Mistral): pre-norm attention with rotary pairs (2i, 2i+1), SwiGLU.
+// One forward page; see model.h for who calls it.
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "model/config.h"
+#include "model/families.h"
+#include "model/rope.h"
+#include "model/scratch.h"
+#include "model/tensors.h"
+
+namespace lode::model {
+namespace {
+
+using kernels::Acts;
+using kernels::Matrix;
+
+struct LlamaLayer {
+  const float* attn_norm;      // [width]
+  Matrix wq, wk, wv;           // [heads * k_dim, width], [kv_heads * k_dim, width], [kv_heads * v_dim, width]
+  Matrix wo;                   // [width, heads * v_dim]
+  const float* ffn_norm;       // [width]
+  Matrix gate, up, down;       // [ffn, width], [ffn, width], [width, ffn]
+};
+
+class Llama final : public Model {
+ public:
+  Status init(const gguf::File& file);
+  std::uint64_t scratch_bytes(const StepLimits& limits) const override { return scratch_size(shape_, limits); }
+  Status forward(kernels::Stream& s, const Batch& batch, KvView& kv, const StepLimits& limits, std::byte* scratch,
+                 float* logits) const override;
+
+ private:
+  Config c_;
+  TransformerShape shape_;
+  Rope rope_;
+  Matrix token_embd_, output_;   // [vocab, width]
+  const float* output_norm_ = nullptr;
+  std::vector<LlamaLayer> layers_;
+};
+
+Status Llama::init(const gguf::File& file) {
+  ConfigReader r(file, "llama");
+  c_ = read_config(r, file);
+  const std::string scaling = r.optional_string("rope.scaling.type", "none");
+  double factor = 1;
+  if (scaling == "linear") factor = r.optional_float("rope.scaling.factor", 1, 1e-3, 1e6);
+  else if (scaling != "none")
+    r.fail(Status::unsupported(fmt::format("{}: rope scaling '{}' is not supported; supported: none, linear",
+                                           file.path().string(), scaling)));
+  LODE_RETURN_IF_ERROR(r.status());
+  LODE_RETURN_IF_ERROR(refuse_experts(file, "llama"));
+
+  TensorReader t(file);
+  token_embd_ = t.matrix("token_embd.weight", c_.vocab, c_.width);
+  output_norm_ = t.vector("output_norm.weight", c_.width);
+  output_ = t.optional_matrix("output.weight", c_.vocab, c_.width);
+  if (!output_.data) output_ = token_embd_;   // Tied.
+  const float* divisors = t.optional_vector("rope_freqs.weight", c_.rope_dims / 2);
+  for (std::int64_t i = 0; i < c_.layers && t.status().ok(); ++i) {
+    LlamaLayer l{};
+    const auto name = [&](std::string_view part) { return layer_tensor(i, part); };
+    l.attn_norm = t.vector(name("attn_norm"), c_.width);
+    l.wq = t.matrix(name("attn_q"), c_.heads * c_.k_dim, c_.width);
+    l.wk = t.matrix(name("attn_k"), c_.kv_heads * c_.k_dim, c_.width);
+    l.wv = t.matrix(name("attn_v"), c_.kv_heads * c_.v_dim, c_.width);
+    l.wo = t.matrix(name("attn_output"), c_.width, c_.heads * c_.v_dim);
+    l.ffn_norm = t.vector(name("ffn_norm"), c_.width);
+    l.gate = t.matrix(name("ffn_gate"), c_.ffn, c_.width);
+    l.up = t.matrix(name("ffn_up"), c_.ffn, c_.width);
+    l.down = t.matrix(name("ffn_down"), c_.width, c_.ffn);
+    layers_.push_back(l);
+  }
+  LODE_RETURN_IF_ERROR(t.status());
+
+  rope_ = make_rope(c_.rope_dims, c_.rope_base, factor, divisors);
+  rope_id_ = "llama:" + describe(rope_);
+  shape_ = {c_.width, c_.heads, c_.kv_heads, c_.k_dim, c_.v_dim, c_.ffn, rope_.pairs(), 1};
+  CacheGroup full{CacheGroup::Kind::full, 0, 0, {}};
+  for (std::uint32_t i = 0; i < c_.layers; ++i)
+    full.layers.push_back({LayerIndex{i}, static_cast<std::int32_t>(c_.kv_heads), static_cast<std::int32_t>(c_.k_dim),
+                           static_cast<std::int32_t>(c_.v_dim)});
+  groups_ = {full};
+  fill_facts(facts_, c_);
+  return Status::success();
+}
+
+Status Llama::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const StepLimits& limits, std::byte* scratch,
+                      float* logits) const {
+  const kernels::Table& k = *s.ops;
+  const std::int64_t n = static_cast<std::int64_t>(batch.ids.size()), m = static_cast<std::int64_t>(batch.output_rows.size());
+  Cutter cut(scratch);
+  TransformerScratch b = cut_scratch(cut, shape_, limits);
+  const std::int64_t q_width = c_.heads * c_.k_dim, k_width = c_.kv_heads * c_.k_dim, v_width = c_.kv_heads * c_.v_dim;
+  const float attn_scale = 1.0f / std::sqrt(static_cast<float>(c_.k_dim));
+  Acts acts;
+
+  k.embed(s, token_embd_, batch.ids.data(), n, 1.0f, b.x);
+  k.rope_table(s, batch.positions.data(), n, rope_.inv_freq.data(), rope_.pairs(), rope_.attn_factor, b.cos_sin[0]);
+
+  for (std::uint32_t i = 0; i < c_.layers; ++i) {
+    const LlamaLayer& l = layers_[i];
+    // Attention.
+    k.rms_norm(s, b.x, l.attn_norm, c_.eps, n, c_.width, b.h);
+    kernels::acts_bind(acts, b.h, n, c_.width, b.acts_room);
+    kernels::matmul(s, {{&l.wq, b.q, q_width}, {&l.wk, b.k, k_width}, {&l.wv, b.v, v_width}}, acts);
+    k.rope(s, b.q, n, c_.heads, c_.k_dim, rope_.pairs(), kernels::RopeStyle::normal, b.cos_sin[0]);
+    k.rope(s, b.k, n, c_.kv_heads, c_.k_dim, rope_.pairs(), kernels::RopeStyle::normal, b.cos_sin[0]);
+    LODE_RETURN_IF_ERROR(kv.wait(LayerIndex{i}));
+    k.kv_write(s, {b.k, b.v, kv.layer(LayerIndex{i}), kv.runs(LayerIndex{i})});
+    if (i + 1 == c_.layers && m == 0) return Status::success();   // Nobody reads what follows.
+    k.attention(s, {.q = b.q, .out = b.att, .heads = static_cast<std::int32_t>(c_.heads), .scale = attn_scale,
+                    .layer = kv.layer(LayerIndex{i}), .runs = kv.runs(LayerIndex{i}), .span_room = b.span_room,
+                    .span_room_floats = b.span_room_floats});
+    kernels::acts_bind(acts, b.att, n, c_.heads * c_.v_dim, b.acts_room);
+    kernels::matmul(s, {{&l.wo, b.h, c_.width}}, acts);
+    k.add(s, b.x, b.h, n * c_.width);
+    // Feed forward.
+    k.rms_norm(s, b.x, l.ffn_norm, c_.eps, n, c_.width, b.h);
+    kernels::acts_bind(acts, b.h, n, c_.width, b.acts_room);
+    kernels::matmul(s, {{&l.gate, b.gate, c_.ffn}, {&l.up, b.up, c_.ffn}}, acts);
+    k.glu(s, kernels::Activation::silu, b.gate, b.up, b.gate, n * c_.ffn);
+    kernels::acts_bind(acts, b.gate, n, c_.ffn, b.acts_room);
+    kernels::matmul(s, {{&l.down, b.h, c_.width}}, acts);
+    k.add(s, b.x, b.h, n * c_.width);
+  }
+
+  // Logits of the rows that are asked for.
+  k.gather_rows(s, b.x, batch.output_rows.data(), m, c_.width, b.out);
+  k.rms_norm(s, b.out, output_norm_, c_.eps, m, c_.width, b.out);
+  kernels::acts_bind(acts, b.out, m, c_.width, b.acts_room);
+  kernels::matmul(s, {{&output_, logits, c_.vocab}}, acts);
+  return Status::success();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_llama(const gguf::File& file) {
+  auto model = std::make_unique<Llama>();
+  LODE_RETURN_IF_ERROR(model->init(file));
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+}  // namespace lode::model
