@@ -12,7 +12,8 @@ import re
 import sys
 import tempfile
 
-ROOMS = ['base', 'platform', 'gguf', 'text', 'quant', 'kernels', 'model', 'plan', 'memory', 'kv', 'experts', 'engine',
+# quant/ comes before gguf/: a file's reader must know how many bytes a block of each type has, and quant/ needs base/ only.
+ROOMS = ['base', 'platform', 'quant', 'gguf', 'text', 'kernels', 'model', 'plan', 'memory', 'kv', 'experts', 'engine',
          'web', 'serve', 'cli']
 OS_HEADER = re.compile(r'(sys|linux|asm|net|netinet|arpa)/|(unistd|fcntl|liburing|poll|signal|pthread|sched|dlfcn|'
                        r'dirent|termios|pwd|grp|spawn|syslog|ucontext|execinfo|netdb|ifaddrs|semaphore|mqueue|aio)\.h$')
