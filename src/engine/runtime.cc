@@ -1,0 +1,69 @@
+#include "engine/runtime.h"
+
+#include <thread>
+
+#include <fmt/format.h>
+
+namespace lode::engine {
+namespace {
+
+std::string hex(std::span<const std::uint8_t> bytes) {
+  std::string out;
+  for (std::uint8_t b : bytes) out += fmt::format("{:02x}", b);
+  return out;
+}
+
+}  // namespace
+
+Status load_model(const EngineOptions& options, Runtime& rt) {
+  auto table = kernels::select_table(options.isa);
+  if (!table.ok()) return table.status();
+  rt.stream.ops = table.value();
+  auto file = gguf::File::open(options.model, {.mode = options.load_mode});
+  if (!file.ok()) return file.status();
+  rt.file = std::move(file).value();
+  auto model = model::Model::load(*rt.file);
+  if (!model.ok()) return model.status();
+  rt.model = std::move(model).value();
+
+  const model::Facts& facts = rt.model->facts();
+  rt.info.model_name = facts.name;
+  rt.info.architecture = facts.architecture;
+  rt.info.isa = rt.stream.ops->name;
+  rt.info.numerics_id = rt.stream.ops->numerics_id;
+  rt.info.context_trained = facts.context_trained;
+  rt.info.vocab = facts.vocab;
+  rt.info.parameters = facts.parameters;
+  rt.info.file_bytes = static_cast<std::int64_t>(rt.file->bytes_on_disk());
+  rt.info.description = fmt::format("{}, {} layers, {}, {}", facts.name, facts.layers, facts.type_summary,
+                                    format_size(rt.file->bytes_on_disk()));
+  return Status::success();
+}
+
+void make_workspace(Runtime& rt, int threads, const model::StepLimits& limits) {
+  const model::Facts& facts = rt.model->facts();
+  rt.info.threads = threads;
+  rt.limits = limits;
+  rt.pool = std::make_unique<ThreadPool>(threads);
+  const std::size_t per_thread = align_up(kernels::scratch_bytes_per_thread(facts.cols_max, facts.head_dim_max), 64);
+  rt.thread_scratch = std::make_unique<model::Workspace>(per_thread * static_cast<std::uint64_t>(threads));
+  rt.stream.pool = rt.pool.get();
+  rt.stream.scratch = rt.thread_scratch->data();
+  rt.stream.scratch_bytes_per_thread = per_thread;
+  rt.scratch = std::make_unique<model::Workspace>(rt.model->scratch_bytes(limits));
+}
+
+Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options) {
+  auto rt = std::make_unique<Runtime>();
+  LODE_RETURN_IF_ERROR(load_model(options, *rt));
+  auto tokenizer = text::Tokenizer::load(*rt->file);
+  if (!tokenizer.ok()) return tokenizer.status();
+  rt->tokenizer = std::move(tokenizer).value();
+  for (const std::string& warning : rt->tokenizer->warnings()) rt->info.notes.push_back(warning);
+  const auto chat = rt->file->get_string("tokenizer.chat_template");
+  if (chat.ok() && chat.value()) rt->info.chat_template = *chat.value();
+  LODE_RETURN_IF_ERROR(plan_and_open(options, *rt));
+  return rt;
+}
+
+}  // namespace lode::engine

@@ -1,0 +1,43 @@
+// Everything that is constant after load, in the order it is made: file, tokenizer, model, kernels, plan, KV store.
+// Owned by the engine; the store and scratch are used by the step thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "engine/engine.h"
+#include "gguf/gguf.h"
+#include "kernels/kernels.h"
+#include "kv/store.h"
+#include "model/model.h"
+#include "model/workspace.h"
+#include "text/tokenizer.h"
+
+namespace lode::engine {
+
+struct Runtime {
+  std::unique_ptr<gguf::File> file;
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<model::Model> model;
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<model::Workspace> thread_scratch;   // [threads, scratch_bytes_per_thread]
+  kernels::Stream stream;
+  model::StepLimits limits;
+  std::unique_ptr<model::Workspace> scratch;          // Model::scratch_bytes(limits)
+  std::unique_ptr<model::Workspace> logits;           // [outputs, vocab]
+  std::unique_ptr<kv::Store> store;
+  EngineInfo info;
+};
+
+// What load_model leaves out: the tokenizer, the plan and the store.
+Status load_model(const EngineOptions& options, Runtime& rt);
+// Threads, scratch and logits for the given limits.
+void make_workspace(Runtime& rt, int threads, const model::StepLimits& limits);
+// The whole chain for a server.
+Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options);
+
+}  // namespace lode::engine
