@@ -11,13 +11,13 @@ class FakeClock final : public Clock {
  public:
   std::int64_t now_ns() const override { return now_ns_.load(); }
   std::int64_t wall_seconds() const override { return wall_start_seconds + now_ns_.load() / 1'000'000'000; }
-  void sleep_ns(std::int64_t ns) override { advance_ns(ns); }   // Returns at once: sleeping is what moves it.
+  void sleep_ns(std::int64_t ns) override { advance_ns(ns); }  // Returns at once: sleeping is what moves it.
 
   void advance_ns(std::int64_t ns) { now_ns_ += ns; }
   void advance_seconds(std::int64_t seconds) { now_ns_ += seconds * 1'000'000'000; }
 
  private:
-  static constexpr std::int64_t wall_start_seconds = 1'800'000'000;   // Some morning in 2027.
+  static constexpr std::int64_t wall_start_seconds = 1'800'000'000;  // Some morning in 2027.
   std::atomic<std::int64_t> now_ns_{0};
 };
 

@@ -1,13 +1,13 @@
-// Files behind an interface: the real file system, and a fake one that fails and crashes on command. Owns open files and
-// locks through the handles it returns. Every function may be called from any thread; one File is used by one thread at
-// a time, except pread and preadv, which any number of threads may call at once.
+// Files behind an interface: the real file system, and a fake one that fails and crashes on command. Owns open files
+// and locks through the handles it returns. Every function may be called from any thread; one File is used by one
+// thread at a time, except pread and preadv, which any number of threads may call at once.
 //
 // Errors are Status values that name the operation, the path and the system's words. Their codes:
 //   not_found           ENOENT, ENOTDIR: the file or its folder is not there.
 //   resource_exhausted  ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM.
-//   unsupported         EINVAL, EOPNOTSUPP: where a file was opened with Cache::bypass, the file system refuses O_DIRECT.
-//   unavailable         EAGAIN, EWOULDBLOCK: a lock that another process holds.
-//   io_error            Everything else (EIO, EROFS, EACCES, EEXIST, ...).
+//   unsupported         EINVAL, EOPNOTSUPP: where a file was opened with Cache::bypass, the file system refuses
+//   O_DIRECT. unavailable         EAGAIN, EWOULDBLOCK: a lock that another process holds. io_error Everything else
+//   (EIO, EROFS, EACCES, EEXIST, ...).
 #pragma once
 
 #include <cstddef>
@@ -47,26 +47,28 @@ class File {
   virtual Result<std::size_t> preadv(std::span<const std::span<std::byte>> parts, std::uint64_t offset) = 0;
   virtual Result<std::size_t> pwritev(std::span<const std::span<const std::byte>> parts, std::uint64_t offset) = 0;
   Result<std::size_t> pread(std::span<std::byte> part, std::uint64_t offset) { return preadv({&part, 1}, offset); }
-  Result<std::size_t> pwrite(std::span<const std::byte> part, std::uint64_t offset) { return pwritev({&part, 1}, offset); }
-  virtual Status fdatasync() = 0;               // The bytes and the size survive power loss; the name may not.
+  Result<std::size_t> pwrite(std::span<const std::byte> part, std::uint64_t offset) {
+    return pwritev({&part, 1}, offset);
+  }
+  virtual Status fdatasync() = 0;  // The bytes and the size survive power loss; the name may not.
   virtual Status truncate(std::uint64_t size) = 0;
   virtual Result<std::uint64_t> size() = 0;
-  virtual Result<std::uint64_t> allocated_bytes() = 0;   // What it takes from the disk: st_blocks * 512.
-  virtual void drop_cached() = 0;               // Asks for its clean pages to leave the page cache.
-  virtual int native_fd() const = 0;            // For io_uring; -1: there is none, use preadv.
+  virtual Result<std::uint64_t> allocated_bytes() = 0;  // What it takes from the disk: st_blocks * 512.
+  virtual void drop_cached() = 0;                       // Asks for its clean pages to leave the page cache.
+  virtual int native_fd() const = 0;                    // For io_uring; -1: there is none, use preadv.
   virtual const std::filesystem::path& path() const = 0;
 };
 
 struct DirEntry {
-  std::string name;                             // Without the folder.
+  std::string name;  // Without the folder.
   enum class Kind : std::uint8_t { file, folder, other } kind = Kind::file;
-  std::uint64_t size = 0;                       // Bytes.
+  std::uint64_t size = 0;  // Bytes.
   std::uint64_t allocated_bytes = 0;
-  std::int64_t modified_seconds = 0;            // Since the Unix epoch.
+  std::int64_t modified_seconds = 0;  // Since the Unix epoch.
 };
 
 struct DiskSpace {
-  std::uint64_t free_bytes = 0;                 // What an unprivileged process may still take.
+  std::uint64_t free_bytes = 0;  // What an unprivileged process may still take.
   std::uint64_t total_bytes = 0;
 };
 
@@ -80,13 +82,13 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
   virtual Result<std::unique_ptr<File>> open(const std::filesystem::path& path, const OpenOptions& options) = 0;
-  virtual Status rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;   // Replaces `to`.
+  virtual Status rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;  // Replaces `to`.
   virtual Status unlink(const std::filesystem::path& path) = 0;
-  virtual Status remove_dir(const std::filesystem::path& path) = 0;                                // An empty folder.
+  virtual Status remove_dir(const std::filesystem::path& path) = 0;  // An empty folder.
   // Entries of a folder in no order, without "." and "..". An entry that vanishes meanwhile is left out.
   virtual Result<std::vector<DirEntry>> list(const std::filesystem::path& folder) = 0;
-  virtual Status make_dirs(const std::filesystem::path& folder) = 0;   // New ones 0700; existing ones are fine.
-  virtual Status sync_dir(const std::filesystem::path& folder) = 0;    // Names in it survive power loss.
+  virtual Status make_dirs(const std::filesystem::path& folder) = 0;  // New ones 0700; existing ones are fine.
+  virtual Status sync_dir(const std::filesystem::path& folder) = 0;   // Names in it survive power loss.
   // Exclusive and without waiting: `unavailable` while another holder (process or handle) has it. Creates the file.
   virtual Result<std::unique_ptr<FileLock>> lock(const std::filesystem::path& path) = 0;
   virtual Result<DiskSpace> space(const std::filesystem::path& folder) = 0;
