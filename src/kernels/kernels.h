@@ -47,14 +47,20 @@ struct Acts {
   const float* x = nullptr;              // [n, cols]
   std::int64_t n = 0, cols = 0;
   bool has_g32 = false, has_g256 = false;
-  // g32: q32 [n, cols] int8, d32 [n, cols/32] f32 scales, s32 [n, cols/32] int32 sums of q over the group.
+  // g32, for groups of 32: q32 [n, cols] int8, d32 [n, cols/32] f32 scales, s32 [n, cols/32] int32 sums of q over the
+  // group, p32 [n, cols/32, 2] int16 sums of q over the group's k % 4 in {0, 1} and {2, 3}, t32 [n, cols/32] f32 d * s.
   std::int8_t* q32 = nullptr;
   float* d32 = nullptr;
   std::int32_t* s32 = nullptr;
-  // g256: q256 [n, cols] int8, d256 [n, cols/256] f32 scales, s256 [n, cols/16] int16 sums of q over 16 values.
+  std::int16_t* p32 = nullptr;
+  float* t32 = nullptr;
+  // g256, for groups of 256: q256 [n, cols] int8, d256 [n, cols/256] f32 scales, int16 sums of q over 16 values
+  // (s256 [n, cols/16]), over 32 (u256 [n, cols/32]), and over 16 split as p32 is (p256 [n, cols/16, 2]).
   std::int8_t* q256 = nullptr;
   float* d256 = nullptr;
   std::int16_t* s256 = nullptr;
+  std::int16_t* u256 = nullptr;
+  std::int16_t* p256 = nullptr;
 };
 std::size_t acts_bytes(std::int64_t n_max, std::int64_t cols_max);   // 64-byte aligned pieces included.
 // Points `acts` at x with its quantized forms inside `room` (acts_bytes(n, cols) bytes, 64-byte aligned).

@@ -1,0 +1,22 @@
+#include "kernels/cpu/ops.h"
+
+namespace lode::kernels::avx2 {
+
+const Table kTable = {
+    .name = "avx2",
+    .numerics_id = "cpu-1",
+    .embed = generic::embed,
+    .matmul = matmul,
+    .rms_norm = rms_norm,
+    .add = add,
+    .add_bias = add_bias,
+    .rope_table = rope_table,
+    .rope = rope,
+    .glu = glu,
+    .kv_write = kv_write,
+    .attention = attention,
+    .gather_rows = gather_rows,
+    .softcap = softcap,
+};
+
+}  // namespace lode::kernels::avx2

@@ -1,0 +1,11 @@
+// Scalar quantization of activation rows (docs/numerics.md, "Activations"). Owns nothing.
+#pragma once
+
+#include "kernels/cpu/acts.h"
+
+namespace lode::kernels::generic {
+
+void quantize_row_g32(const float* x, std::int64_t cols, const RowG32& out);
+void quantize_row_g256(const float* x, std::int64_t cols, const RowG256& out);
+
+}  // namespace lode::kernels::generic

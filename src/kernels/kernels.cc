@@ -1,0 +1,39 @@
+#include "kernels/kernels.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "kernels/cpu/generic/attention.h"
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/split.h"
+
+namespace lode::kernels {
+
+std::vector<const Table*> available_tables() {
+  std::vector<const Table*> tables;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+    tables.push_back(&avx2::kTable);
+#endif
+  tables.push_back(&generic::kTable);
+  return tables;
+}
+
+Result<const Table*> select_table(std::string_view isa) {
+  const std::vector<const Table*> tables = available_tables();
+  if (isa.empty()) return tables.front();
+  std::string names;
+  for (const Table* table : tables) {
+    if (table->name == isa) return table;
+    names += (names.empty() ? "" : ", ") + std::string(table->name);
+  }
+  return Status::invalid("--isa " + std::string(isa) + ": this machine runs " + names + "; leave the flag out to use " +
+                         std::string(tables.front()->name));
+}
+
+// Products work in panels of a fixed size, so that only the heads matter.
+std::size_t scratch_bytes_per_thread(std::int64_t, std::int64_t head_dim_max) {
+  return align_up(std::max(kMatmulScratch, generic::attention_scratch_bytes(head_dim_max)), 64);
+}
+
+}  // namespace lode::kernels
