@@ -1,0 +1,407 @@
+// Attention and kv_write: against a naive reference in double, and bit for bit between instruction sets, chunkings,
+// batches and thread counts.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/generic/attention.h"
+#include "kernels/cpu/ops.h"
+#include "kernels/kernels.h"
+
+namespace lode::kernels {
+namespace {
+
+struct Ops {
+  void (*kv_write)(Stream&, const KvWriteArgs&);
+  void (*attention)(Stream&, const AttentionArgs&);
+};
+constexpr Ops kGeneric{generic::kv_write, generic::attention};
+constexpr Ops kAvx2{avx2::kv_write, avx2::attention};
+
+bool has_avx2() {
+  return available_tables().front()->name != "generic";
+}
+
+struct Case {
+  std::int32_t heads = 1, kv_heads = 1, k_dim = 64, v_dim = 64;
+  std::int64_t window = 0, chunk = 0;
+  float softcap = 0;
+  bool sinks = false;
+  KvType k_type = KvType::f16, v_type = KvType::f16;
+};
+
+KvLayer layer_of(const Case& c) {
+  KvLayer layer;
+  layer.k_type = c.k_type;
+  layer.v_type = c.v_type;
+  layer.kv_heads = c.kv_heads;
+  layer.k_dim = c.k_dim;
+  layer.v_dim = c.v_dim;
+  layer.k_offset = 64;  // Not 0, so that a forgotten offset shows.
+  layer.v_offset = 64 + 32 * 4 * c.kv_heads * c.k_dim;
+  return layer;
+}
+
+// A sequence's inputs, its blocks (all NaN until written) and its outputs.
+struct Sequence {
+  Case c;
+  std::int64_t tokens;
+  std::vector<float> q, k, v, out;
+  std::vector<float> sinks;
+  std::vector<std::vector<std::byte>> blocks;
+
+  Sequence(const Case& config, std::int64_t count, unsigned seed) : c(config), tokens(count) {
+    std::mt19937 rng(seed);
+    std::normal_distribution<float> normal(0, 1);
+    const auto fill = [&](std::vector<float>& x, std::int64_t n) {
+      x.resize(static_cast<std::size_t>(n));
+      for (float& value : x) value = normal(rng);
+    };
+    fill(q, tokens * c.heads * c.k_dim);
+    fill(k, tokens * c.kv_heads * c.k_dim);
+    fill(v, tokens * c.kv_heads * c.v_dim);
+    fill(sinks, c.heads);
+    out.assign(static_cast<std::size_t>(tokens * c.heads * c.v_dim), std::numeric_limits<float>::quiet_NaN());
+    clear_blocks();
+  }
+  void clear_blocks() {
+    const std::size_t bytes = static_cast<std::size_t>(64 + 32 * 4 * c.kv_heads * (c.k_dim + c.v_dim));
+    blocks.assign(static_cast<std::size_t>((tokens + 31) / 32), std::vector<std::byte>(bytes, std::byte{0xFF}));
+  }
+  float scale() const { return 1.5f / std::sqrt(static_cast<float>(c.k_dim)); }
+};
+
+std::int64_t naive_first(const Case& c, std::int64_t p) {
+  std::int64_t first = 0;
+  for (std::int64_t t = p; t >= 0; --t) {
+    const bool in_window = c.window == 0 || t > p - c.window;
+    const bool in_chunk = c.chunk == 0 || t / c.chunk == p / c.chunk;
+    if (in_window && in_chunk) first = t;
+  }
+  return first;
+}
+
+// One step: consecutive tokens of several sequences, in one batch.
+struct Piece {
+  Sequence* sequence;
+  std::int64_t first, count;
+};
+
+struct Runner {
+  Ops ops;
+  ThreadPool pool;
+  std::vector<std::byte> scratch;
+  std::vector<float> room;
+  Stream stream;
+
+  Runner(Ops with, int threads) : ops(with), pool(threads) {
+    const std::size_t bytes = generic::attention_scratch_bytes(576);
+    // NaN everywhere: stale scratch must not reach a result.
+    scratch.assign(bytes * static_cast<std::size_t>(threads) + 64, std::byte{0xFF});
+    stream.pool = &pool;
+    void* base = scratch.data();
+    std::size_t space = scratch.size();
+    stream.scratch = static_cast<std::byte*>(std::align(64, bytes, base, space));
+    stream.scratch_bytes_per_thread = bytes;
+    room.assign(1 << 21, std::numeric_limits<float>::quiet_NaN());
+  }
+
+  void step(std::vector<Piece> pieces) {
+    const Case& c = pieces[0].sequence->c;
+    std::vector<float> q, k, v;
+    std::vector<KvRun> runs;
+    std::vector<std::vector<std::byte*>> tables;
+    std::int64_t n = 0;
+    for (const Piece& piece : pieces) {
+      Sequence& s = *piece.sequence;
+      const auto append = [&](std::vector<float>& to, const std::vector<float>& from, std::int64_t width) {
+        to.insert(to.end(), from.begin() + piece.first * width, from.begin() + (piece.first + piece.count) * width);
+      };
+      append(q, s.q, c.heads * c.k_dim);
+      append(k, s.k, c.kv_heads * c.k_dim);
+      append(v, s.v, c.kv_heads * c.v_dim);
+      std::vector<std::byte*>& table = tables.emplace_back();
+      const std::int64_t visible = naive_first(c, piece.first) / 32;
+      for (std::int64_t b = 0; b * 32 < piece.first + piece.count; ++b) {
+        table.push_back(b < visible ? nullptr : s.blocks[static_cast<std::size_t>(b)].data());
+      }
+      runs.push_back({.first_row = n, .count = piece.count, .first_position = piece.first, .blocks = nullptr});
+      n += piece.count;
+    }
+    for (std::size_t i = 0; i < runs.size(); ++i) runs[i].blocks = tables[i].data();
+    std::vector<float> out(static_cast<std::size_t>(n * c.heads * c.v_dim), std::numeric_limits<float>::quiet_NaN());
+    ops.kv_write(stream, {.k = k.data(), .v = v.data(), .layer = layer_of(c), .runs = runs});
+    AttentionArgs args;
+    args.q = q.data();
+    args.out = out.data();
+    args.heads = c.heads;
+    args.scale = pieces[0].sequence->scale();
+    args.window = c.window;
+    args.chunk = c.chunk;
+    args.softcap = c.softcap;
+    args.sinks = c.sinks ? pieces[0].sequence->sinks.data() : nullptr;
+    args.layer = layer_of(c);
+    args.runs = runs;
+    args.span_room = room.data();
+    args.span_room_floats = room.size();
+    ops.attention(stream, args);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const std::int64_t width = c.heads * c.v_dim;
+      std::memcpy(pieces[i].sequence->out.data() + pieces[i].first * width, out.data() + runs[i].first_row * width,
+                  static_cast<std::size_t>(pieces[i].count * width) * sizeof(float));
+    }
+  }
+
+  // The whole sequence in chunks; its outputs.
+  std::vector<float> all(Sequence& s, std::int64_t chunk) {
+    s.clear_blocks();
+    s.out.assign(s.out.size(), std::numeric_limits<float>::quiet_NaN());
+    for (std::int64_t p = 0; p < s.tokens; p += chunk) step({{&s, p, std::min(chunk, s.tokens - p)}});
+    return s.out;
+  }
+};
+
+float rounded(KvType type, float x) {
+  return type == KvType::f32 ? x : quant::f16_to_f32(quant::f32_to_f16(x));
+}
+
+// Largest error against double, in units of the bound that follows from the norms.
+double worst_error(const Sequence& s, const std::vector<float>& out) {
+  const Case& c = s.c;
+  double worst = 0;
+  for (std::int64_t p = 0; p < s.tokens; ++p) {
+    for (std::int64_t h = 0; h < c.heads; ++h) {
+      const std::int64_t first = naive_first(c, p), kv = h / (c.heads / c.kv_heads);
+      std::vector<double> score;
+      double top = c.sinks ? s.sinks[static_cast<std::size_t>(h)] : -1e30, norm = 0, v_max = 0;
+      for (std::int64_t t = first; t <= p; ++t) {
+        double sum = 0, abs_sum = 0;
+        for (std::int64_t d = 0; d < c.k_dim; ++d) {
+          const double product = static_cast<double>(s.q[static_cast<std::size_t>((p * c.heads + h) * c.k_dim + d)]) *
+                                 s.scale() *
+                                 rounded(c.k_type, s.k[static_cast<std::size_t>((t * c.kv_heads + kv) * c.k_dim + d)]);
+          sum += product;
+          abs_sum += std::abs(product);
+        }
+        norm = std::max(norm, abs_sum);
+        if (c.softcap > 0) sum = c.softcap * std::tanh(sum / c.softcap);
+        score.push_back(sum);
+        top = std::max(top, sum);
+      }
+      double total = c.sinks ? std::exp(s.sinks[static_cast<std::size_t>(h)] - top) : 0;
+      for (double& x : score) total += x = std::exp(x - top);
+      for (std::int64_t d = 0; d < c.v_dim; ++d) {
+        double sum = 0;
+        for (std::int64_t t = first; t <= p; ++t) {
+          const double v = rounded(c.v_type, s.v[static_cast<std::size_t>((t * c.kv_heads + kv) * c.v_dim + d)]);
+          sum += score[static_cast<std::size_t>(t - first)] * v;
+          v_max = std::max(v_max, std::abs(v));
+        }
+        // Random rounding grows with the square root of the terms: of scores (k_dim), of sums (256 and the spans).
+        const double unit = 0x1p-24 * v_max * (8 + 4 * norm + std::sqrt(static_cast<double>(p - first + 1)));
+        const double got = out[static_cast<std::size_t>((p * c.heads + h) * c.v_dim + d)];
+        const double error = std::abs(got - sum / total) / unit;
+        if (!(error <= worst)) worst = std::isnan(error) ? 1e30 : error;
+      }
+    }
+  }
+  return worst;
+}
+
+::testing::AssertionResult same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return ::testing::AssertionFailure() << "sizes " << a.size() << ", " << b.size();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], 4) != 0 || std::isnan(a[i])) {
+      return ::testing::AssertionFailure() << "value " << i << ": " << a[i] << ", " << b[i];
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+TEST(Attention, AgreesWithDouble) {
+  Runner plain(kGeneric, 1), fast(kAvx2, 1);
+  const Case cases[] = {
+      {},
+      {.window = 32},
+      {.chunk = 48},
+      {.heads = 3, .softcap = 2.0f},
+      {.heads = 3, .sinks = true},
+      {.heads = 4, .kv_heads = 2, .k_dim = 80, .v_dim = 80, .window = 32, .sinks = true},
+      {.heads = 2, .k_dim = 24, .v_dim = 20, .k_type = KvType::f32, .v_type = KvType::f32},
+  };
+  for (const Case& c : cases) {
+    for (const std::int64_t tokens : {31, 32, 33, 64, 200}) {
+      Sequence s(c, tokens, 7);
+      EXPECT_LT(worst_error(s, plain.all(s, tokens)), 1.0) << "tokens " << tokens;
+      if (!has_avx2()) continue;
+      EXPECT_LT(worst_error(s, fast.all(s, tokens)), 1.0) << "tokens " << tokens;
+    }
+  }
+}
+
+TEST(Attention, AgreesWithDoubleOverSpans) {
+  if (!has_avx2()) GTEST_SKIP() << "needs AVX2; the generic kernels are compared on shorter prompts";
+  Runner fast(kAvx2, 2);
+  for (const Case& c :
+       {Case{.heads = 3}, Case{.heads = 2, .window = 300, .sinks = true}, Case{.heads = 1, .chunk = 400}}) {
+    Sequence s(c, 600, 11);
+    EXPECT_LT(worst_error(s, fast.all(s, 600)), 1.0);
+  }
+}
+
+// generic = AVX2, for every shape, mask and storage type.
+TEST(Attention, InstructionSetsAgreeBitForBit) {
+  if (!has_avx2()) GTEST_SKIP() << "needs AVX2";
+  Runner plain(kGeneric, 2), fast(kAvx2, 2);
+  const Case cases[] = {
+      {.heads = 9, .kv_heads = 3},
+      {.heads = 4, .kv_heads = 1, .k_dim = 256, .v_dim = 256, .window = 32},
+      {.heads = 2, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .softcap = 3.0f},
+      {.heads = 3, .kv_heads = 1, .k_dim = 80, .v_dim = 80, .sinks = true},
+      {.heads = 8, .kv_heads = 1, .k_dim = 24, .v_dim = 20, .k_type = KvType::f32, .v_type = KvType::f32},
+      {.heads = 7, .kv_heads = 1, .k_dim = 40, .v_dim = 72, .chunk = 60, .k_type = KvType::f32},
+      {.heads = 2, .kv_heads = 1, .k_dim = 64, .v_dim = 32, .window = 7, .sinks = true, .v_type = KvType::f32},
+  };
+  for (const Case& c : cases) {
+    Sequence s(c, 130, 3);
+    const std::vector<float> expected = plain.all(s, 130);
+    EXPECT_TRUE(same_bits(expected, fast.all(s, 130))) << "dim " << c.k_dim;
+    EXPECT_TRUE(same_bits(expected, fast.all(s, 1))) << "dim " << c.k_dim;
+  }
+  Sequence spans({.heads = 3, .window = 270}, 560, 4);
+  EXPECT_TRUE(same_bits(plain.all(spans, 560), fast.all(spans, 560)));
+}
+
+// Prefill in any chunks, and decode, over several spans.
+void expect_chunks_agree(Ops ops, const Case& c, std::int64_t tokens) {
+  Runner one(ops, 1), three(ops, 3);
+  Sequence s(c, tokens, 5);
+  const std::vector<float> expected = one.all(s, tokens);
+  for (const std::int64_t chunk : {1, 7, 31, 32, 64}) {
+    EXPECT_TRUE(same_bits(expected, one.all(s, chunk))) << "chunk " << chunk;
+    EXPECT_TRUE(same_bits(expected, three.all(s, chunk))) << "chunk " << chunk << ", three threads";
+  }
+}
+
+TEST(Attention, ChunksAgreeBitForBit) {
+  if (has_avx2()) {
+    expect_chunks_agree(kAvx2, {.heads = 9, .kv_heads = 3}, 700);
+    expect_chunks_agree(kAvx2, {.heads = 4, .kv_heads = 1, .k_dim = 256, .v_dim = 256, .window = 300}, 600);
+    expect_chunks_agree(kAvx2, {.heads = 3, .kv_heads = 3, .k_dim = 80, .v_dim = 80, .softcap = 5, .sinks = true}, 540);
+    expect_chunks_agree(kAvx2, {.heads = 4, .kv_heads = 2, .k_dim = 128, .v_dim = 120, .chunk = 100}, 530);
+  }
+  expect_chunks_agree(kGeneric, {.heads = 3, .kv_heads = 1, .k_dim = 24, .v_dim = 24, .window = 40, .sinks = true},
+                      290);
+}
+
+TEST(Attention, ThreadsAndSplitsAgreeBitForBit) {
+  if (!has_avx2()) GTEST_SKIP() << "needs AVX2";
+  Sequence s({.heads = 6, .kv_heads = 2}, 1100, 9);
+  Runner one(kAvx2, 1);
+  const std::vector<float> expected = one.all(s, 1100);
+  for (const int threads : {2, 3}) {
+    Runner many(kAvx2, threads);
+    EXPECT_TRUE(same_bits(expected, many.all(s, 1100)));
+    // The last tokens again, alone: split by span with room for it, whole tiles without.
+    for (const std::size_t room : {many.room.size(), std::size_t{0}}) {
+      many.room.resize(room);
+      for (const std::int64_t count : {1, 2, 5}) {
+        std::fill(s.out.end() - 5 * 6 * 64, s.out.end(), 0.0f);
+        for (std::int64_t p = 1095; p < 1100; p += count) many.step({{&s, p, std::min<std::int64_t>(count, 1100 - p)}});
+        EXPECT_TRUE(same_bits(expected, s.out)) << threads << " threads, room " << room << ", " << count << " a step";
+      }
+    }
+  }
+}
+
+void expect_batches_agree(Ops ops, int threads) {
+  Runner runner(ops, threads);
+  const Case c{.heads = 3, .kv_heads = 1, .k_dim = 32, .v_dim = 48, .window = 290};
+  Sequence a(c, 300, 21), b(c, 45, 22), d(c, 64, 23);
+  const std::vector<float> alone_a = runner.all(a, 64), alone_b = runner.all(b, 64), alone_d = runner.all(d, 64);
+  for (Sequence* s : {&a, &b, &d}) s->clear_blocks(), s->out.assign(s->out.size(), 0.0f);
+  runner.step({{&a, 0, 280}, {&b, 0, 31}});
+  runner.step({{&b, 31, 1}, {&a, 280, 3}, {&d, 0, 64}});
+  runner.step({{&a, 283, 1}, {&b, 32, 1}});
+  runner.step({{&b, 33, 12}, {&a, 284, 16}});
+  EXPECT_TRUE(same_bits(alone_a, a.out));
+  EXPECT_TRUE(same_bits(alone_b, b.out));
+  EXPECT_TRUE(same_bits(alone_d, d.out));
+}
+
+TEST(Attention, BatchedEqualsAlone) {
+  expect_batches_agree(kGeneric, 2);
+  if (has_avx2()) {
+    expect_batches_agree(kAvx2, 1);
+    expect_batches_agree(kAvx2, 3);
+  }
+}
+
+// A later token whose V overflowed to infinity must not reach the rows before it (0 * inf is NaN).
+TEST(Attention, LaterInfinitiesStayAway) {
+  for (const Ops& ops : {kGeneric, kAvx2}) {
+    if (ops.attention == kAvx2.attention && !has_avx2()) continue;
+    Runner runner(ops, 1);
+    Sequence s({.heads = 1, .k_dim = 16, .v_dim = 16}, 40, 2);
+    const std::vector<float> expected = runner.all(s, 40);
+    for (int x = 0; x < 16; ++x) s.v[39 * 16 + static_cast<std::size_t>(x)] = 1e30f;
+    const std::vector<float> got = runner.all(s, 40);
+    EXPECT_TRUE(same_bits({expected.begin(), expected.begin() + 39 * 16}, {got.begin(), got.begin() + 39 * 16}));
+    EXPECT_TRUE(std::isinf(got.back()));
+  }
+}
+
+// Far lower scores weigh exactly nothing, whole spans of them too.
+TEST(Attention, FarLowerScoresWeighNothing) {
+  Sequence s({.heads = 1, .k_dim = 16, .v_dim = 16, .k_type = KvType::f32}, 520, 2);
+  for (std::size_t i = 0; i < s.k.size(); ++i) s.k[i] = i / 16 == 300 ? 100.0f : -100.0f;
+  std::fill(s.q.begin(), s.q.end(), 1.0f);
+  for (const Ops& ops : {kGeneric, kAvx2}) {
+    if (ops.attention == kAvx2.attention && !has_avx2()) continue;
+    Runner runner(ops, 1);
+    const std::vector<float> out = runner.all(s, 520);
+    for (std::size_t x = 0; x < 16; ++x) EXPECT_EQ(out[519 * 16 + x], rounded(KvType::f16, s.v[300 * 16 + x]));
+  }
+}
+
+TEST(KvWrite, RoundsToNearestEvenAndLaysOut) {
+  for (const Ops& ops : {kGeneric, kAvx2}) {
+    if (ops.attention == kAvx2.attention && !has_avx2()) continue;
+    Runner runner(ops, 1);
+    Sequence s({.heads = 2, .kv_heads = 2, .k_dim = 20, .v_dim = 12}, 75, 6);
+    s.k[0] = 1.0f + 0x1p-11f;      // Halfway: to even, 1.
+    s.k[1] = 1.0f + 3 * 0x1p-11f;  // Halfway: to even, 1 + 2^-9.
+    s.v[0] = 0x1p-25f;             // Halfway to the smallest denormal: 0.
+    s.v[1] = 1e-6f;                // A denormal half.
+    s.v[2] = 65520.0f;             // Rounds to infinity.
+    for (std::int64_t p = 0; p < 75; p += 30) runner.step({{&s, p, std::min<std::int64_t>(30, 75 - p)}});
+    const KvLayer layer = layer_of(s.c);
+    for (std::int64_t p = 0; p < 75; ++p) {
+      const std::byte* block = s.blocks[static_cast<std::size_t>(p / 32)].data();
+      for (std::int64_t h = 0; h < 2; ++h) {
+        for (std::int64_t d = 0; d < 20; ++d) {
+          std::uint16_t half;
+          std::memcpy(&half, block + layer.k_offset + ((h * 20 + d) * 32 + p % 32) * 2, 2);
+          ASSERT_EQ(half, quant::f32_to_f16(s.k[static_cast<std::size_t>((p * 2 + h) * 20 + d)])) << p << " " << d;
+        }
+        for (std::int64_t d = 0; d < 12; ++d) {
+          std::uint16_t half;
+          std::memcpy(&half, block + layer.v_offset + ((h * 32 + p % 32) * 12 + d) * 2, 2);
+          ASSERT_EQ(half, quant::f32_to_f16(s.v[static_cast<std::size_t>((p * 2 + h) * 12 + d)])) << p << " " << d;
+        }
+      }
+    }
+    // Tokens 75..95 of the last block were never written.
+    std::uint16_t untouched;
+    std::memcpy(&untouched, s.blocks[2].data() + layer.k_offset + 11 * 2, 2);
+    EXPECT_EQ(untouched, 0xFFFF);
+  }
+}
+
+}  // namespace
+}  // namespace lode::kernels

@@ -1,0 +1,185 @@
+// The inner loops of AVX2 attention: scores, softmax of a row, PV, merging. Each works on a few query rows and keeps
+// the order of docs/numerics.md; none knows of blocks' owners, threads or spans' masks. Owns nothing. Only for
+// avx2/attention.cc.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/avx2/math.h"
+#include "kernels/kernels.h"
+
+namespace lode::kernels::avx2 {
+
+using Half = std::uint16_t;  // An IEEE binary16.
+
+// 6 rows x 16 lanes: 12 accumulators, 2 loaded vectors and a broadcast fill the 16 registers.
+inline constexpr int kMicroRows = 6;
+inline constexpr int kPanel = 16;
+
+static inline __m256 load8(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+static inline __m256 load8(const Half* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+// s[r][t] = sum over d, ascending, of q[d][r] k[d][t], for 8 VECS tokens.
+// q [k_dim, 6], k [k_dim, k_stride], s [ROWS, 256].
+template <int ROWS, int VECS, typename T>
+static void score_kernel(const float* q, const T* k, std::int64_t k_stride, std::int64_t k_dim, float* s) {
+  __m256 acc[ROWS][VECS];
+#pragma GCC unroll 6
+  for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < VECS; ++v) acc[r][v] = _mm256_setzero_ps();
+  }
+  for (std::int64_t d = 0; d < k_dim; ++d) {
+    __m256 kv[VECS];
+#pragma GCC unroll 4
+    for (int v = 0; v < VECS; ++v) kv[v] = load8(k + 8 * v);
+#pragma GCC unroll 6
+    for (int r = 0; r < ROWS; ++r) {
+      const __m256 qr = _mm256_broadcast_ss(q + r);
+#pragma GCC unroll 4
+      for (int v = 0; v < VECS; ++v) acc[r][v] = _mm256_fmadd_ps(qr, kv[v], acc[r][v]);
+    }
+    q += kMicroRows;
+    k += k_stride;
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < VECS; ++v) _mm256_storeu_ps(s + r * kSpanTokens + 8 * v, acc[r][v]);
+  }
+}
+
+// acc[r][x] += sum over t in [0, count), ascending, of p[r][t] v[t][x], for 16 dims x.
+// p [ROWS, 256], v [count, v_stride], acc [ROWS, 16].
+template <int ROWS, typename T>
+static void pv_kernel(const float* p, const T* v, std::int64_t v_stride, std::int64_t count, float* out) {
+  __m256 acc[ROWS][2];
+#pragma GCC unroll 6
+  for (int r = 0; r < ROWS; ++r) {
+    acc[r][0] = _mm256_loadu_ps(out + r * kPanel);
+    acc[r][1] = _mm256_loadu_ps(out + r * kPanel + 8);
+  }
+  for (std::int64_t t = 0; t < count; ++t) {
+    const __m256 v0 = load8(v), v1 = load8(v + 8);
+#pragma GCC unroll 6
+    for (int r = 0; r < ROWS; ++r) {
+      const __m256 pr = _mm256_broadcast_ss(p + r * kSpanTokens + t);
+      acc[r][0] = _mm256_fmadd_ps(pr, v0, acc[r][0]);
+      acc[r][1] = _mm256_fmadd_ps(pr, v1, acc[r][1]);
+    }
+    v += v_stride;
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < ROWS; ++r) {
+    _mm256_storeu_ps(out + r * kPanel, acc[r][0]);
+    _mm256_storeu_ps(out + r * kPanel + 8, acc[r][1]);
+  }
+}
+
+// Scores of 16 tokens.
+template <typename T>
+static void scores16(int rows, const float* q, const T* k, std::int64_t k_stride, std::int64_t k_dim, float* s) {
+  switch (rows) {
+    case 1: return score_kernel<1, 2>(q, k, k_stride, k_dim, s);
+    case 2: return score_kernel<2, 2>(q, k, k_stride, k_dim, s);
+    case 3: return score_kernel<3, 2>(q, k, k_stride, k_dim, s);
+    case 4: return score_kernel<4, 2>(q, k, k_stride, k_dim, s);
+    case 5: return score_kernel<5, 2>(q, k, k_stride, k_dim, s);
+    default: return score_kernel<6, 2>(q, k, k_stride, k_dim, s);
+  }
+}
+
+// Scores of a whole block of 32 tokens: few rows take whole cache lines, so that memory is read in order.
+template <typename T>
+static void scores32(int rows, const float* q, const T* k, std::int64_t k_dim, float* s) {
+  switch (rows) {
+    case 1: return score_kernel<1, 4>(q, k, kBlockTokens, k_dim, s);
+    case 2: return score_kernel<2, 4>(q, k, kBlockTokens, k_dim, s);
+    case 3: return score_kernel<3, 4>(q, k, kBlockTokens, k_dim, s);
+    default:
+      scores16(rows, q, k, kBlockTokens, k_dim, s);
+      scores16(rows, q, k + kPanel, kBlockTokens, k_dim, s + kPanel);
+  }
+}
+
+template <typename T>
+static void pv(int rows, const float* p, const T* v, std::int64_t v_stride, std::int64_t count, float* acc) {
+  switch (rows) {
+    case 1: return pv_kernel<1>(p, v, v_stride, count, acc);
+    case 2: return pv_kernel<2>(p, v, v_stride, count, acc);
+    case 3: return pv_kernel<3>(p, v, v_stride, count, acc);
+    case 4: return pv_kernel<4>(p, v, v_stride, count, acc);
+    case 5: return pv_kernel<5>(p, v, v_stride, count, acc);
+    default: return pv_kernel<6>(p, v, v_stride, count, acc);
+  }
+}
+
+// All ones in the lanes i with begin <= first + i < end.
+static inline __m256 lanes_in_range(std::int64_t first, std::int64_t begin, std::int64_t end) {
+  const __m256i i = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i low = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(begin - first)), i);
+  const __m256i high = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(end - first)), i);
+  return _mm256_castsi256_ps(_mm256_andnot_si256(low, high));
+}
+
+static inline float max_of(__m256 x) {
+  const __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
+  return _mm_cvtss_f32(_mm_max_ss(m2, _mm_shuffle_ps(m2, m2, 1)));
+}
+
+struct Softmax {
+  float m, l;
+};
+
+// Turns the scores s [256] of tokens [begin, end) into exp(s - m) in place; masked tokens of the touched groups of 16
+// become 0. `softcap` 0: off.
+static Softmax softmax_row(float* s, std::int64_t begin, std::int64_t end, float softcap) {
+  const __m256 lowest = _mm256_set1_ps(-__builtin_inff()), cap = _mm256_set1_ps(softcap);
+  __m256 top = lowest;
+  for (std::int64_t t = begin / 8 * 8; t < end; t += 8) {
+    __m256 x = _mm256_loadu_ps(s + t);
+    if (softcap > 0) {
+      x = capped<Lanes>(x, cap);
+      _mm256_storeu_ps(s + t, x);
+    }
+    if (t < begin || t + 8 > end) x = _mm256_blendv_ps(lowest, x, lanes_in_range(t, begin, end));
+    top = _mm256_max_ps(x, top);  // A NaN score leaves `top`; it shows in l.
+  }
+  const float m = max_of(top);
+  const __m256 m8 = _mm256_set1_ps(m);
+  __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+  for (std::int64_t t = begin / 16 * 16; t < end; t += 16) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t at = t + 8 * half;
+      __m256 p = exp_nonpositive<Lanes>(_mm256_sub_ps(_mm256_loadu_ps(s + at), m8));
+      if (at < begin || at + 8 > end) p = _mm256_and_ps(p, lanes_in_range(at, begin, end));
+      _mm256_storeu_ps(s + at, p);
+      sum[half] = _mm256_add_ps(sum[half], p);
+    }
+  }
+  return {m, tree_sum(sum[0], sum[1])};
+}
+
+// exp of one non-positive float, in the lanes' arithmetic.
+static inline float exp1(float x) {
+  return _mm256_cvtss_f32(exp_nonpositive<Lanes>(_mm256_set1_ps(x)));
+}
+
+// o[x] = fma(o[x], a, span_o[x] * b).
+static inline void merge_values(float* o, float a, const float* span_o, float b, std::int64_t count) {
+  const __m256 a8 = _mm256_set1_ps(a), b8 = _mm256_set1_ps(b);
+  std::int64_t x = 0;
+  for (; x + 8 <= count; x += 8) {
+    const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(span_o + x), b8);
+    _mm256_storeu_ps(o + x, _mm256_fmadd_ps(_mm256_loadu_ps(o + x), a8, scaled));
+  }
+  for (; x < count; ++x) o[x] = fma1(o[x], a, span_o[x] * b);
+}
+
+}  // namespace lode::kernels::avx2

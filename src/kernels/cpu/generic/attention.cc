@@ -1,0 +1,169 @@
+// Attention in plain C++: the reference that every instruction set equals bit for bit. One part is one token of one
+// run and one KV head; its spans are computed and merged in ascending order. Owns nothing. Step thread only.
+#include "kernels/cpu/generic/attention.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/status.h"
+#include "kernels/cpu/generic/math.h"
+#include "kernels/cpu/ops.h"
+
+namespace lode::kernels {
+
+std::size_t attention_span_room(std::int64_t n, std::int64_t heads, std::int64_t v_dim, std::int64_t context) {
+  return static_cast<std::size_t>(n * heads * ((context + kSpanTokens - 1) / kSpanTokens) * (v_dim + 2));
+}
+
+namespace generic {
+
+std::size_t attention_scratch_bytes(std::int64_t head_dim_max) {
+  const auto dim = static_cast<std::size_t>((head_dim_max + 15) / 16 * 16);
+  // generic: one span of K and of V, q, o, a span's o and its scores, in f32.
+  const std::size_t generic = (2 * kSpanTokens * dim + 3 * dim + kSpanTokens) * sizeof(float);
+  // avx2: a tile's q, scores and o, at most 320 KiB except for enormous heads (6 rows), a panel of K and of V, and 10
+  // numbers a row (avx2/attention.cc).
+  const std::size_t six_rows = 6 * (2 * dim + kSpanTokens) * sizeof(float);
+  const std::size_t tile = six_rows > 320 * 1024 ? six_rows : 320 * 1024;
+  const std::size_t avx2 = tile + (16 * dim + 16 * kSpanTokens) * sizeof(float) + 16 * 1024;
+  return ((generic > avx2 ? generic : avx2) + 63) / 64 * 64;
+}
+
+namespace {
+
+float load(KvType type, const std::byte* base, std::int64_t index) {
+  if (type == KvType::f32) {
+    float value;
+    std::memcpy(&value, base + index * 4, 4);
+    return value;
+  }
+  std::uint16_t half;
+  std::memcpy(&half, base + index * 2, 2);
+  return quant::f16_to_f32(half);
+}
+
+// Scratch of one part.
+struct Room {
+  float* k;       // [k_dim, 256]
+  float* v;       // [256, v_dim]
+  float* q;       // [k_dim], scaled
+  float* o;       // [v_dim]
+  float* span_o;  // [v_dim]
+  float* s;       // [256]
+};
+
+// Copies the visible tokens of one span and KV head to f32. The rest of the room keeps what it held and is not read.
+void gather_span(const AttentionArgs& args, const KvRun& run, std::int64_t kv_head, std::int64_t span, SpanRange seen,
+                 const Room& room) {
+  const KvLayer& layer = args.layer;
+  for (std::int64_t t = seen.begin; t < seen.end; ++t) {
+    const std::byte* block = run.blocks[span * kSpanBlocks + t / kBlockTokens];
+    const std::int64_t in_block = t % kBlockTokens;
+    for (std::int64_t d = 0; d < layer.k_dim; ++d) {
+      room.k[d * kSpanTokens + t] =
+          load(layer.k_type, block + layer.k_offset, (kv_head * layer.k_dim + d) * kBlockTokens + in_block);
+    }
+    for (std::int64_t d = 0; d < layer.v_dim; ++d) {
+      room.v[t * layer.v_dim + d] =
+          load(layer.v_type, block + layer.v_offset, (kv_head * kBlockTokens + in_block) * layer.v_dim + d);
+    }
+  }
+}
+
+struct Softmax {
+  float m = -std::numeric_limits<float>::infinity(), l = 0;
+};
+
+// One query and one span: (m, l) returned, o in room.span_o.
+Softmax span_result(const AttentionArgs& args, SpanRange seen, const Room& room) {
+  for (std::int64_t t = seen.begin; t < seen.end; ++t) room.s[t] = 0;
+  for (std::int64_t d = 0; d < args.layer.k_dim; ++d) {
+    for (std::int64_t t = seen.begin; t < seen.end; ++t) {
+      room.s[t] = std::fma(room.q[d], room.k[d * kSpanTokens + t], room.s[t]);
+    }
+  }
+  Softmax result;
+  for (std::int64_t t = seen.begin; t < seen.end; ++t) {
+    if (args.softcap > 0) room.s[t] = capped<Lane>(room.s[t], args.softcap);
+    result.m = room.s[t] > result.m ? room.s[t] : result.m;
+  }
+  float lane[16] = {};
+  for (std::int64_t t = seen.begin; t < seen.end; ++t) {
+    room.s[t] = exp_nonpositive<Lane>(room.s[t] - result.m);
+    lane[t % 16] += room.s[t];
+  }
+  for (int step = 8; step >= 1; step /= 2) {
+    for (int i = 0; i < step; ++i) lane[i] += lane[i + step];
+  }
+  result.l = lane[0];
+  for (std::int64_t d = 0; d < args.layer.v_dim; ++d) room.span_o[d] = 0;
+  for (std::int64_t t = seen.begin; t < seen.end; ++t) {
+    for (std::int64_t d = 0; d < args.layer.v_dim; ++d) {
+      room.span_o[d] = std::fma(room.s[t], room.v[t * args.layer.v_dim + d], room.span_o[d]);
+    }
+  }
+  return result;
+}
+
+void merge(Softmax& running, float* o, const Softmax& span, const float* span_o, std::int64_t v_dim) {
+  const float m = span.m > running.m ? span.m : running.m;
+  const float a = exp_nonpositive<Lane>(running.m - m), b = exp_nonpositive<Lane>(span.m - m);
+  running.m = m;
+  running.l = std::fma(running.l, a, span.l * b);
+  for (std::int64_t d = 0; d < v_dim; ++d) o[d] = std::fma(o[d], a, span_o[d] * b);
+}
+
+void finish(const AttentionArgs& args, std::int64_t head, const Softmax& running, const float* o, float* out) {
+  float l = running.l, a = 1;
+  if (args.sinks != nullptr) {
+    const float sink = args.sinks[head], m = sink > running.m ? sink : running.m;
+    a = exp_nonpositive<Lane>(running.m - m);
+    l = std::fma(l, a, exp_nonpositive<Lane>(sink - m));
+  }
+  for (std::int64_t d = 0; d < args.layer.v_dim; ++d) out[d] = (o[d] * a) / l;
+}
+
+void one_head(const AttentionArgs& args, const KvRun& run, std::int64_t token, std::int64_t head, const Room& room) {
+  const KvLayer& layer = args.layer;
+  const std::int64_t position = run.first_position + token, row = (run.first_row + token) * args.heads + head;
+  const std::int64_t kv_head = head / (args.heads / layer.kv_heads);
+  for (std::int64_t d = 0; d < layer.k_dim; ++d) room.q[d] = args.q[row * layer.k_dim + d] * args.scale;
+  for (std::int64_t d = 0; d < layer.v_dim; ++d) room.o[d] = 0;
+  Softmax running;
+  for (std::int64_t span = first_visible(args, position) / kSpanTokens; span <= position / kSpanTokens; ++span) {
+    const SpanRange seen = visible_in_span(args, position, span);
+    gather_span(args, run, kv_head, span, seen, room);
+    const Softmax result = span_result(args, seen, room);
+    merge(running, room.o, result, room.span_o, layer.v_dim);
+  }
+  finish(args, head, running, room.o, args.out + row * layer.v_dim);
+}
+
+}  // namespace
+
+void attention(Stream& stream, const AttentionArgs& args) {
+  const KvLayer& layer = args.layer;
+  LODE_CHECK(layer.k_type != KvType::q8_0 && layer.v_type != KvType::q8_0);
+  LODE_CHECK(layer.kv_heads > 0 && args.heads % layer.kv_heads == 0);
+  const std::int64_t dim_max = layer.k_dim > layer.v_dim ? layer.k_dim : layer.v_dim;
+  LODE_CHECK(stream.scratch_bytes_per_thread >= attention_scratch_bytes(dim_max));
+  for (const KvRun& run : args.runs) {
+    stream.pool->run(run.count * args.heads, [&](std::int64_t part, int thread) {
+      auto* f =
+          reinterpret_cast<float*>(stream.scratch + static_cast<std::size_t>(thread) * stream.scratch_bytes_per_thread);
+      Room room{};
+      room.k = f;
+      room.v = room.k + kSpanTokens * layer.k_dim;
+      room.q = room.v + kSpanTokens * layer.v_dim;
+      room.o = room.q + layer.k_dim;
+      room.span_o = room.o + layer.v_dim;
+      room.s = room.span_o + layer.v_dim;
+      // The last tokens see the most: they go first.
+      one_head(args, run, run.count - 1 - part / args.heads, part % args.heads, room);
+    });
+  }
+}
+
+}  // namespace generic
+}  // namespace lode::kernels
