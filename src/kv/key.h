@@ -13,9 +13,9 @@
 
 namespace lode::kv {
 
-inline constexpr std::int64_t kBlockTokens = 32;   // 32 tokens: see docs/kv-format.md.
-inline constexpr int kExtentBlocks = 16;           // Consecutive blocks of one chain and group in one extent file.
-inline constexpr std::uint32_t kFormatVersion = 1; // Of keys, blocks and extents together.
+inline constexpr std::int64_t kBlockTokens = 32;    // 32 tokens: see docs/kv-format.md.
+inline constexpr int kExtentBlocks = 16;            // Consecutive blocks of one chain and group in one extent file.
+inline constexpr std::uint32_t kFormatVersion = 1;  // Of keys, blocks and extents together.
 
 struct BlockKey {
   std::array<std::uint8_t, 32> bytes{};
@@ -25,11 +25,11 @@ struct BlockKey {
 // What the root of every chain hashes, each field tagged and length-prefixed, so that no two fields can be confused.
 struct RootInputs {
   std::array<std::uint8_t, 32> model_fingerprint{};
-  std::string k_type, v_type;        // "f16"
-  std::string numerics_id;           // kernels::Table::numerics_id
-  std::string placement;             // "cpu"
-  std::string rope;                  // The resolved rope factors, as the model prints them.
-  std::string salt;                  // Per request or API key; empty: the common namespace.
+  std::string k_type, v_type;  // "f16"
+  std::string numerics_id;     // kernels::Table::numerics_id
+  std::string placement;       // "cpu"
+  std::string rope;            // The resolved rope factors, as the model prints them.
+  std::string salt;            // Per request or API key; empty: the common namespace.
 };
 BlockKey root_key(const RootInputs& inputs);
 // SHA-256 over (parent, the 32 ids as little-endian int32).

@@ -1,0 +1,422 @@
+#include "kv/disk_writer.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "kv/bytes_io.h"
+
+namespace lode::kv {
+namespace {
+
+using platform::OpenOptions;
+
+// A folder is synced at the latest this long after a rename, so that blocks older than 2 s survive power loss.
+constexpr std::int64_t kSyncAfterNs = 1'000'000'000;
+constexpr std::int64_t kBackoffFirstNs = 1'000'000'000, kBackoffMaxNs = 60'000'000'000;
+// What a write may take beside the extent itself: log records, the daily count, the file system's own blocks.
+constexpr std::uint64_t kBesideBytes = 16u << 10;
+
+}  // namespace
+
+void DiskLedger::reset(std::unordered_map<std::string, std::uint64_t> sizes) {
+  const std::lock_guard lock(mutex_);
+  sizes_ = std::move(sizes);
+  used_ = 0;
+  for (const auto& [path, bytes] : sizes_) used_ += bytes;
+}
+
+void DiskLedger::set(const std::string& path, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  auto& size = sizes_[path];
+  used_ = used_ - size + bytes;
+  size = bytes;
+  if (bytes == 0) sizes_.erase(path);
+}
+
+std::uint64_t DiskLedger::size_of(const std::string& path) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sizes_.find(path);
+  return found == sizes_.end() ? 0 : found->second;
+}
+
+std::uint64_t DiskLedger::used() const {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+std::uint64_t DiskLedger::projected() const {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t coming = used_ + reserved_;
+  return coming - std::min(coming, releasing_);
+}
+
+void DiskLedger::reserve(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  reserved_ += bytes;
+}
+
+void DiskLedger::unreserve(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  LODE_CHECK(reserved_ >= bytes);
+  reserved_ -= bytes;
+}
+
+void DiskLedger::promise(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  releasing_ += bytes;
+}
+
+void DiskLedger::settle(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  LODE_CHECK(releasing_ >= bytes);
+  releasing_ -= bytes;
+}
+
+DiskWriter::DiskWriter(const DiskConfig& config, platform::FileSystem& fs, platform::Clock& clock,
+                       DiskCounters& counters)
+    : config_(config),
+      paths_(config),
+      fs_(fs),
+      clock_(clock),
+      counters_(counters),
+      log_(fs, paths_.own, config.model_fingerprint),
+      daily_(fs, clock, paths_.daily()) {}
+
+DiskWriter::~DiskWriter() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status DiskWriter::take_lock() {
+  auto lock = fs_.lock(paths_.lock());
+  if (!lock.ok()) return lock.status();
+  lock_ = std::move(lock).value();
+  daily_.load();
+  counters_.bytes_written_today = daily_.today();
+  return {};
+}
+
+void DiskWriter::probe_direct() {
+  const auto path = paths_.own / "probe.tmp";
+  (void)fs_.unlink(path);
+  const auto file = fs_.open(path, {.access = OpenOptions::Access::create, .cache = OpenOptions::Cache::bypass});
+  if (file.ok()) (void)fs_.unlink(path);
+  if (!file.ok() && file.status().code() == Code::unsupported) counters_.direct = false;
+}
+
+void DiskWriter::run() {
+  live_ = log_.live();
+  thread_ = std::thread([this] { work(); });
+}
+
+void DiskWriter::submit(Order order) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(order));
+  }
+  wake_.notify_one();
+}
+
+std::vector<DiskEvent> DiskWriter::take_events() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(events_, {});
+}
+
+bool DiskWriter::wait_idle(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return idle_.wait_until(lock, deadline, [this] { return queue_.empty() && !busy_; });
+}
+
+void DiskWriter::push(DiskEvent event) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(std::move(event));
+}
+
+void DiskWriter::work() {
+  platform::lower_thread_priority();
+  bool synced = true;  // Tried since the last order.
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (queue_.empty() && !synced) {
+      lock.unlock();
+      if (names_dirty_) sync_names();
+      maybe_compact();
+      lock.lock();
+      synced = true;
+      continue;
+    }
+    if (queue_.empty()) {
+      busy_ = false;
+      idle_.notify_all();
+      wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    }
+    if (stop_) return;
+    busy_ = true, synced = false;
+    Order order = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    retry_leftovers();
+    std::visit([this](auto& o) { handle(o); }, order);
+    if (names_dirty_ && clock_.now_ns() - names_dirty_since_ns_ >= kSyncAfterNs) sync_names();
+    lock.lock();
+  }
+}
+
+void DiskWriter::handle(WriteOrder& order) {
+  for (const auto& victim : order.victims) {
+    remove_now(victim);
+    ledger_.settle(victim.bytes);
+  }
+  std::uint64_t allocated = 0;
+  // While the disk is down, what was queued before that is known fails at once and frees its memory.
+  const Outcome outcome = clock_.now_ns() < down_until_ns_ ? Outcome::failed : write(order, allocated);
+  finish(order, outcome, allocated);
+}
+
+void DiskWriter::finish(WriteOrder& order, Outcome outcome, std::uint64_t allocated) {
+  ledger_.unreserve(order.reserved_bytes);
+  if (outcome != Outcome::written) ++counters_.writes_dropped;
+  push(WrittenEvent{.meta = std::move(order.meta),
+                    .allocated_bytes = allocated,
+                    .data_bytes = order.data_bytes,
+                    .ok = outcome == Outcome::written});
+}
+
+DiskWriter::Outcome DiskWriter::write(const WriteOrder& order, std::uint64_t& allocated) {
+  const auto room = [&] { return ledger_.used() + order.file_bytes + kBesideBytes <= config_.quota_bytes; };
+  if (!room() || daily_.today() + order.file_bytes > config_.write_bytes_per_day_max) return Outcome::dropped;
+  if (!lock_) recreate();
+  Status status;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    if (!lock_) return Outcome::failed;  // Another process took the folder over; recreate() has said so.
+    const auto space = fs_.space(paths_.own);
+    status = space.status();
+    if (status.ok()) {
+      if (space->free_bytes < order.file_bytes + config_.free_floor_bytes) return Outcome::dropped;
+      status = write_file(order, allocated);
+    }
+    if (status.code() != Code::not_found) break;
+    recreate();
+    if (!room()) return Outcome::dropped;
+  }
+  if (!status.ok()) {
+    failed(status);
+    return Outcome::failed;
+  }
+  backoff_ns_ = 0;
+  error_reported_ = false;
+  daily_.add(allocated);
+  if (daily_.store().ok()) ledger_.set(std::string(DiskPaths::kDailyName), model::kSliceAlign);
+  counters_.bytes_written += allocated;
+  counters_.bytes_written_today = daily_.today();
+  append_log(add_record({order.meta, clock_.wall_seconds()}), 1);
+  ++live_;
+  return Outcome::written;
+}
+
+Status DiskWriter::write_file(const WriteOrder& order, std::uint64_t& allocated) {
+  const bool aligned = std::all_of(order.data.begin(), order.data.end(), [](const std::byte* p) {
+    return reinterpret_cast<std::uintptr_t>(p) % platform::kFileAlign == 0;
+  });
+  const std::string temporary = paths_.own_name + "/" + std::to_string(temporaries_++) + ".tmp";
+  const std::string final_path = paths_.own_name + "/" + order.meta.name.file_name();
+  ledger_.set(temporary, order.file_bytes);
+  Status status = fill(order, temporary, aligned, allocated);
+  if (status.code() == Code::unsupported && aligned && counters_.direct) {
+    // The file opened, but this disk wants more of O_DIRECT than 4 KiB alignment.
+    counters_.direct = false;
+    (void)fs_.unlink(paths_.dir / temporary);
+    status = fill(order, temporary, aligned, allocated);
+  }
+  if (status.ok()) {
+    ledger_.set(temporary, allocated);
+    status = fs_.rename(paths_.dir / temporary, paths_.dir / final_path);
+  }
+  if (!status.ok()) {
+    remove_now({.path = temporary, .bytes = 0, .name = std::nullopt});
+    return status;
+  }
+  ledger_.set(temporary, 0);
+  ledger_.set(final_path, allocated);
+  if (!names_dirty_) names_dirty_since_ns_ = clock_.now_ns();
+  names_dirty_ = true;
+  return {};
+}
+
+Result<std::unique_ptr<platform::File>> DiskWriter::create(const std::filesystem::path& path,
+                                                           OpenOptions::Cache cache) {
+  auto file = fs_.open(path, {.access = OpenOptions::Access::create, .cache = cache});
+  if (!file.ok() && file.status().code() == Code::unsupported && cache == OpenOptions::Cache::bypass) {
+    counters_.direct = false;
+    return create(path, OpenOptions::Cache::use);
+  }
+  return file;
+}
+
+// Everything is hashed first, then written in file order with large writes, header included.
+Status DiskWriter::fill(const WriteOrder& order, const std::string& temporary, bool aligned, std::uint64_t& allocated) {
+  const auto& layout = config_.groups[order.group.v];
+  const ExtentShape shape = ExtentShape::of(layout, order.meta.name.blocks);
+  ExtentHeader header{
+      .meta = order.meta, .model_fingerprint = config_.model_fingerprint, .slice_bytes = {}, .checksums = {}};
+  header.slice_bytes.assign(shape.slice_bytes().begin(), shape.slice_bytes().end());
+  std::vector<std::span<const std::byte>> parts(1);
+  for (const auto& slice : layout.slices) {
+    for (const std::byte* block : order.data) {
+      parts.emplace_back(block + slice.offset, static_cast<std::size_t>(slice.bytes));
+      header.checksums.push_back(checksum(parts.back()));
+    }
+  }
+  const auto encoded = encode_header(header);
+  const AlignedBytes first = aligned_bytes(encoded.size());
+  std::memcpy(first.get(), encoded.data(), encoded.size());
+  parts.front() = {first.get(), encoded.size()};
+
+  const bool direct = aligned && counters_.direct;
+  auto file = create(paths_.dir / temporary, direct ? OpenOptions::Cache::bypass : OpenOptions::Cache::use);
+  if (!file.ok()) return file.status();
+  LODE_RETURN_IF_ERROR(platform::write_fully(**file, parts, 0));
+  LODE_RETURN_IF_ERROR((*file)->fdatasync());
+  auto size = (*file)->allocated_bytes();
+  if (!size.ok()) return size.status();
+  allocated = *size;
+  // Written through the cache: these pages would push out others and be read back around it.
+  if (!direct || !counters_.direct) (*file)->drop_cached();
+  return {};
+}
+
+void DiskWriter::handle(RemoveOrder& order) {
+  if (order.when == RemoveOrder::When::after_sync && names_dirty_) sync_names();
+  // What replaces these files may still lose its name: they are kept, though not in use any more, and tried again.
+  const bool wait = order.when == RemoveOrder::When::after_sync && names_dirty_;
+  for (const auto& file : order.files) {
+    if (wait) leftovers_.push_back(file);
+    else remove_now(file);
+    ledger_.settle(file.bytes);
+  }
+}
+
+void DiskWriter::handle(AsideOrder& order) {
+  if (auto file = set_aside_now(order.file)) push(AsideEvent{std::move(*file)});
+  ledger_.settle(order.file.bytes);
+}
+
+void DiskWriter::handle(TouchOrder& order) {
+  if (!order.names.empty()) append_log(touch_record(order.names, clock_.wall_seconds()), 1);
+  (void)log_.sync();
+}
+
+void DiskWriter::remove_now(const Doomed& file) {
+  const Status status = fs_.unlink(paths_.dir / file.path);
+  if (!status.ok() && status.code() != Code::not_found) {
+    leftovers_.push_back(file);
+    return;
+  }
+  ledger_.set(file.path, 0);
+  if (file.name) {
+    append_log(remove_record(*file.name), 1);
+    live_ -= std::min<std::uint64_t>(live_, 1);
+  }
+}
+
+std::optional<OtherFile> DiskWriter::set_aside_now(const Doomed& file) {
+  const std::string name = std::filesystem::path(file.path).filename().string();
+  const std::string to = std::string(DiskPaths::kDamagedName) + "/" + name;
+  Status status = fs_.make_dirs(paths_.dir / DiskPaths::kDamagedName);
+  if (status.ok()) status = fs_.rename(paths_.dir / file.path, paths_.dir / to);
+  if (!status.ok()) {
+    remove_now(file);
+    return std::nullopt;
+  }
+  ++counters_.files_set_aside;
+  const std::uint64_t bytes = ledger_.size_of(file.path);
+  ledger_.set(file.path, 0);
+  ledger_.set(to, bytes);
+  if (file.name) append_log(remove_record(*file.name), 1);
+  return OtherFile{.path = to, .allocated_bytes = bytes, .used_seconds = 0};
+}
+
+void DiskWriter::append_log(std::span<const std::byte> records, std::uint64_t count) {
+  if (ledger_.used() + records.size() + kBesideBytes / 2 > config_.quota_bytes) return;
+  // A failure costs time at the next start, nothing else; a disk in trouble shows at the extents.
+  (void)log_.append(records, count);
+  ledger_.set(paths_.own_name + "/" + std::string(IndexLog::kFileName), log_.allocated_bytes());
+}
+
+void DiskWriter::sync_names() {
+  const Status status = fs_.sync_dir(paths_.own);
+  if (status.ok()) {
+    names_dirty_ = false;
+  } else if (status.code() == Code::not_found) {
+    recreate();
+  } else {
+    failed(status);
+  }
+}
+
+void DiskWriter::retry_leftovers() {
+  if (leftovers_.empty() || clock_.now_ns() < down_until_ns_) return;
+  if (names_dirty_) sync_names();
+  if (names_dirty_) return;
+  for (const auto& file : std::exchange(leftovers_, {})) remove_now(file);
+}
+
+void DiskWriter::maybe_compact() {
+  log_.count_live(live_);
+  if (!log_.wants_compaction()) return;
+  const std::string temporary = paths_.own_name + "/index.log.tmp";
+  const std::uint64_t bytes = align_up(log_.bytes(), model::kSliceAlign);
+  if (ledger_.used() + bytes + kBesideBytes > config_.quota_bytes) return;
+  ledger_.set(temporary, bytes);
+  const Status status = log_.compact();
+  ledger_.set(temporary, 0);
+  if (!status.ok()) failed(status);
+  live_ = log_.live();
+  if (status.ok())
+    ledger_.set(paths_.own_name + "/" + std::string(IndexLog::kFileName), align_up(log_.bytes(), model::kSliceAlign));
+}
+
+// The folder is gone: make it again, and the lock with it, and look what is there.
+void DiskWriter::recreate() {
+  lock_.reset();
+  Status status = fs_.make_dirs(paths_.own);
+  if (status.ok()) {
+    auto lock = fs_.lock(paths_.lock());
+    if (lock.ok()) lock_ = std::move(lock).value();
+    status = lock.status();
+  }
+  names_dirty_ = false;
+  log_.load();
+  live_ = log_.live();
+  auto scan = scan_folder(fs_, paths_);
+  if (!scan.ok()) {
+    if (status.ok()) status = scan.status();
+  } else {
+    ledger_.reset(scan->sizes);
+    leftovers_.clear();
+    push(VanishedEvent{std::move(scan).value()});
+    spdlog::warn("The KV folder {} was removed while in use; it was made again.", paths_.own.string());
+  }
+  if (!status.ok()) failed(status);
+}
+
+void DiskWriter::failed(const Status& status) {
+  ++counters_.write_errors;
+  backoff_ns_ = std::clamp(2 * backoff_ns_, kBackoffFirstNs, kBackoffMaxNs);
+  down_until_ns_ = clock_.now_ns() + backoff_ns_;
+  if (std::exchange(error_reported_, true)) return;
+  spdlog::warn("KV blocks are not written to disk for now: {}. Reuse from memory goes on; the next try is in {} s.",
+               status.message(), backoff_ns_ / 1'000'000'000);
+}
+
+}  // namespace lode::kv
