@@ -55,35 +55,49 @@ struct Output {
   std::int64_t rows;
   bool begins;  // The first columns: start from zero, not from y.
 
+  // Unrolled by force: sums that a loop indexes would live in memory.
   template <int kTokens>
   void load(__m256 (*acc)[2]) const {
+#pragma GCC unroll 4
     for (int t = 0; t < kTokens; ++t) {
-      float lanes[kPanelRows] = {};
       const float* from = y + t * stride;
-      if (!begins) std::copy(from, from + rows, lanes);
-      for (int v = 0; v < 2; ++v)
-        acc[t][v] = begins               ? _mm256_setzero_ps()
-                    : rows == kPanelRows ? _mm256_loadu_ps(from + 8 * v)
-                                         : _mm256_loadu_ps(lanes + 8 * v);
+      float lanes[kPanelRows] = {};
+      if (rows < kPanelRows && !begins) {
+        std::copy(from, from + rows, lanes);
+        from = lanes;
+      }
+      acc[t][0] = begins ? _mm256_setzero_ps() : _mm256_loadu_ps(from);
+      acc[t][1] = begins ? _mm256_setzero_ps() : _mm256_loadu_ps(from + 8);
     }
   }
   template <int kTokens>
   void store(const __m256 (*acc)[2]) const {
+#pragma GCC unroll 4
     for (int t = 0; t < kTokens; ++t) {
       float* to = y + t * stride;
       if (rows == kPanelRows) {
-        for (int v = 0; v < 2; ++v) _mm256_storeu_ps(to + 8 * v, acc[t][v]);
+        _mm256_storeu_ps(to, acc[t][0]);
+        _mm256_storeu_ps(to + 8, acc[t][1]);
       } else {
         float lanes[kPanelRows];
-        for (int v = 0; v < 2; ++v) _mm256_storeu_ps(lanes + 8 * v, acc[t][v]);
+        _mm256_storeu_ps(lanes, acc[t][0]);
+        _mm256_storeu_ps(lanes + 8, acc[t][1]);
         std::copy(lanes, lanes + rows, to);
       }
     }
   }
 };
 
-// Adds 4 columns times kSteps to the int16 sums of a tile. kFirst: the sums begin here, less `surplus`.
-template <int kTokens, int kSteps>
+// Keeps a sum in its register here: left alone, the compiler first computes all products of a group and then adds them
+// up, through 50 spilled registers.
+inline void pin(__m256i& sum) {
+  asm volatile("" : "+x"(sum));
+}
+
+// Adds 4 * kSteps columns to the int16 sums of a tile. The first products begin the sums, less `surplus` where the
+// codes are above the weights.
+enum class Begin { zero, surplus };
+template <int kTokens, int kSteps, Begin kBegin>
 inline void multiply(const std::uint8_t* codes, const std::int8_t* const* q, const __m256i* surplus,
                      __m256i (*sum)[2]) {
 #pragma GCC unroll 8
@@ -96,13 +110,15 @@ inline void multiply(const std::uint8_t* codes, const std::int8_t* const* q, con
       if (s > 0) {
         sum[t][0] = _mm256_add_epi16(sum[t][0], p0);
         sum[t][1] = _mm256_add_epi16(sum[t][1], p1);
-      } else if (surplus != nullptr) {
+      } else if (kBegin == Begin::surplus) {
         sum[t][0] = _mm256_sub_epi16(p0, surplus[t]);
         sum[t][1] = _mm256_sub_epi16(p1, surplus[t]);
       } else {
         sum[t][0] = p0;
         sum[t][1] = p1;
       }
+      pin(sum[t][0]);
+      pin(sum[t][1]);
     }
   }
 }
@@ -157,14 +173,14 @@ inline void group32(const Panel32& panel, std::int64_t g, const std::int8_t* con
     for (int t = 0; t < kTokens; ++t) surplus[t] = _mm256_slli_epi16(broadcast32(p[t]), kShift);
   if constexpr (kPlanes<Block> == 2) {
     __m256i high[kTokens][2];
-    multiply<kTokens, 8>(panel.codes[1] + g * 8 * kStep, q, surplus, high);
+    multiply<kTokens, 8, Begin::surplus>(panel.codes[1] + g * 8 * kStep, q, surplus, high);
     for (int t = 0; t < kTokens; ++t)
       for (int v = 0; v < 2; ++v) isum[t][v] = _mm256_madd_epi16(high[t][v], _mm256_set1_epi16(16));
-    multiply<kTokens, 8>(panel.codes[0] + g * 8 * kStep, q, nullptr, sum);
+    multiply<kTokens, 8, Begin::zero>(panel.codes[0] + g * 8 * kStep, q, nullptr, sum);
     for (int t = 0; t < kTokens; ++t)
       for (int v = 0; v < 2; ++v) isum[t][v] = _mm256_add_epi32(isum[t][v], _mm256_madd_epi16(sum[t][v], ones));
   } else {
-    multiply<kTokens, 8>(panel.codes[0] + g * 8 * kStep, q, kShift > 0 ? surplus : nullptr, sum);
+    multiply<kTokens, 8, kShift != 0 ? Begin::surplus : Begin::zero>(panel.codes[0] + g * 8 * kStep, q, surplus, sum);
     for (int t = 0; t < kTokens; ++t)
       for (int v = 0; v < 2; ++v) isum[t][v] = _mm256_madd_epi16(sum[t][v], ones);
     if (kFiveMin)
@@ -292,8 +308,8 @@ inline void group256(const Panel256& panel, std::int64_t g, const std::int8_t* c
     __m256i surplus[kTokens], sum[kTokens][2];
     if (F::kShift > 0)
       for (int t = 0; t < kTokens; ++t) surplus[t] = _mm256_slli_epi16(broadcast32(p[t] + 2 * j), F::kShift);
-    multiply<kTokens, kDrain / 4>(panel.codes + (g * 64 + j * (kDrain / 4)) * kStep, at,
-                                  F::kShift > 0 ? surplus : nullptr, sum);
+    multiply<kTokens, kDrain / 4, F::kShift != 0 ? Begin::surplus : Begin::zero>(
+        panel.codes + (g * 64 + j * (kDrain / 4)) * kStep, at, surplus, sum);
     const std::uint32_t* scale = panel.scale[g][j * kDrain / F::kSub];
     for (int t = 0; t < kTokens; ++t) {
       at[t] += kDrain;
