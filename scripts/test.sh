@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# Sets up and runs every test; ends with a table and one line "N passed, N failed, N skipped".
+#
+#   scripts/test.sh           everything
+#   scripts/test.sh --fast    only the unit tests and the end-to-end tests
+#   scripts/test.sh --only STAGE[,STAGE...]    layering, format, unit, e2e, asan, tsan, fuzz, tidy
+#
+# With CI=true the shared test data at ../shared/data must be there; elsewhere tests that need it are skipped.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+stages=layering,format,unit,e2e,asan,tsan,fuzz,tidy
+while (($#)); do
+  case $1 in
+    --fast) stages=layering,unit,e2e ;;
+    --only)
+      (($# > 1)) || die '--only needs a list of stages'
+      stages=$2
+      shift
+      ;;
+    *) die "unknown option $1; there are --fast and --only STAGES" ;;
+  esac
+  shift
+done
+wanted() { [[ ,$stages, == *,$1,* ]]; }
+
+begin=$SECONDS
+if [[ ${CI:-} == true && ! -d $ROOT/../shared/data ]]; then
+  die "the shared test data is not at $ROOT/../shared/data, and CI may not run without it"
+fi
+"$ROOT/scripts/setup.sh" --tests
+
+python=$ROOT/.venv/bin/python
+reports=$ROOT/build/reports
+rm -rf "$reports"
+mkdir -p "$reports" "$LOGS"
+
+# Each stage adds lines "STATUS<tab>STAGE<tab>COUNT<tab>WHAT", STATUS being passed, failed or skipped.
+results=$reports/results.tsv
+: >"$results"
+note() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" >>"$results"; }
+
+# check STAGE WHAT COMMAND...: one check that passes or fails as a whole.
+check() {
+  local stage=$1 what=$2 start=$SECONDS log
+  shift 2
+  log=$LOGS/test-$stage-$(tr -c 'a-zA-Z0-9\n' _ <<<"$what").log
+  say "-- $stage: $what"
+  if "$@" >"$log" 2>&1 </dev/null; then
+    note passed "$stage" 1 "$what ($((SECONDS - start)) s)"
+  else
+    tail -n 30 "$log" >&2
+    note failed "$stage" 1 "$what; see $log"
+  fi
+}
+
+# gtest_stage STAGE BUILD-FOLDER TIMEOUT ROOM...: the rooms' tests of a build, counted case by case. No room: all.
+gtest_stage() {
+  local stage=$1 build=$2 timeout=$3 filter='.*' code=0
+  shift 3
+  if (($#)); then filter="^($(IFS='|'; echo "$*"))\$"; fi
+  say "-- $stage: the unit tests in $(basename "$build")/"
+  GTEST_OUTPUT="xml:$reports/$stage/" ctest --test-dir "$build" -R "$filter" -j "$JOBS" --timeout "$timeout" \
+    --output-on-failure --no-tests=error >"$LOGS/test-$stage.log" 2>&1 </dev/null || code=$?
+  if ((code)); then grep -E 'FAILED|Failure|\*\*\*|ERROR|runtime error|WARNING: ThreadSanitizer' -A4 "$LOGS/test-$stage.log" | head -n 60 >&2 || true; fi
+  "$python" "$ROOT/scripts/count_tests.py" "$stage" "$code" "$LOGS/test-$stage.log" "$reports/$stage" >>"$results"
+}
+
+# sanitizer_build STAGE FOLDER SANITIZERS TARGET...: false (and a failed line) where it does not build.
+sanitizer_build() {
+  local stage=$1 build=$ROOT/$2 sanitize=$3 start=$SECONDS
+  shift 3
+  say "-- $stage: building $(basename "$build")/ with -fsanitize=$sanitize"
+  if cmake -S "$ROOT" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_CXX_FLAGS_RELEASE='-O1 -g1' -DLODE_SANITIZE="$sanitize" -DLODE_BENCH=OFF >"$LOGS/$stage-build.log" 2>&1 &&
+    cmake --build "$build" -j "$JOBS" --target "$@" >>"$LOGS/$stage-build.log" 2>&1 </dev/null; then
+    say "   done in $((SECONDS - start)) s"
+    return 0
+  fi
+  grep -E 'error|FAILED' -A3 "$LOGS/$stage-build.log" | head -n 30 >&2 || true
+  note failed "$stage" 1 "the build; see $LOGS/$stage-build.log"
+  return 1
+}
+
+test_targets() { # The test executables of the named rooms that exist; no room: of all.
+  local room
+  for room in "$@"; do
+    if compgen -G "$ROOT/src/$room/*_test.cc" >/dev/null; then echo "${room}_test"; fi
+  done
+}
+
+run_layering() {
+  check layering 'the check can fail (self-test)' "$python" "$ROOT/scripts/check_layering.py" --self-test
+  check layering 'rooms of src/' "$python" "$ROOT/scripts/check_layering.py"
+}
+
+run_format() {
+  local files
+  mapfile -t files < <(cd "$ROOT" && git ls-files 'src/*.h' 'src/*.cc' 'bench/*.cc' 'fuzz/*.cc')
+  check format "clang-format over ${#files[@]} files" bash -c 'cd "$1" && shift && clang-format-19 --dry-run -Werror "$@"' _ "$ROOT" "${files[@]}"
+}
+
+run_unit() { gtest_stage unit "$ROOT/build" 300; }
+
+run_e2e() {
+  local code=0
+  say '-- e2e: tests/ against build/lode'
+  (cd "$ROOT" && "$python" -m pytest tests -q --maxfail=20 -p no:cacheprovider --durations=10 \
+    --junitxml="$reports/e2e/pytest.xml" >"$LOGS/test-e2e.log" 2>&1 </dev/null) || code=$?
+  if ((code)); then grep -vE '^\s*$' "$LOGS/test-e2e.log" | tail -n 60 >&2; fi
+  "$python" "$ROOT/scripts/count_tests.py" e2e "$code" "$LOGS/test-e2e.log" "$reports/e2e" >>"$results"
+}
+
+run_asan() {
+  local targets
+  mapfile -t targets < <(test_targets base platform gguf text quant kernels model plan memory kv engine serve cli)
+  if sanitizer_build asan build-asan address,undefined "${targets[@]}"; then
+    ASAN_OPTIONS=detect_stack_use_after_return=1:allocator_may_return_null=1 gtest_stage asan "$ROOT/build-asan" 600
+  fi
+}
+
+run_tsan() {
+  local targets
+  mapfile -t targets < <(test_targets kv engine serve)
+  if sanitizer_build tsan build-tsan thread "${targets[@]}"; then
+    TSAN_OPTIONS=halt_on_error=1 gtest_stage tsan "$ROOT/build-tsan" 600 kv engine serve
+  fi
+}
+
+run_fuzz() {
+  local sources=() source name folder
+  mapfile -t sources < <(find "$ROOT/src" -name '*_fuzz.cc' 2>/dev/null | sort)
+  if ((${#sources[@]} == 0)); then
+    note skipped fuzz 1 'no fuzz target in this version'
+    return
+  fi
+  say "-- fuzz: building ${#sources[@]} targets"
+  if ! { cmake -S "$ROOT" -B "$ROOT/build-fuzz" -G Ninja -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_CXX_FLAGS_RELEASE='-O1 -g1' -DCMAKE_CXX_FLAGS='-fsanitize=fuzzer-no-link' -DLODE_SANITIZE=address,undefined \
+    -DLODE_TESTS=OFF -DLODE_BENCH=OFF -DLODE_FUZZ=ON &&
+    cmake --build "$ROOT/build-fuzz" -j "$JOBS" --target $(basename -s .cc "${sources[@]}"); } >"$LOGS/fuzz-build.log" 2>&1 </dev/null; then
+    grep -E 'error|FAILED' -A3 "$LOGS/fuzz-build.log" | head -n 30 >&2 || true
+    note failed fuzz 1 "the build; see $LOGS/fuzz-build.log"
+    return
+  fi
+  for source in "${sources[@]}"; do
+    name=$(basename -s .cc "$source")
+    # New inputs go into a folder of the build; seeds, where there are any, lie beside the target or in fuzz/NAME/.
+    folder=$ROOT/build-fuzz/corpus/$name
+    mkdir -p "$folder"
+    local seeds=()
+    if [[ -d $ROOT/fuzz/${name%_fuzz} ]]; then seeds+=("$ROOT/fuzz/${name%_fuzz}"); fi
+    check fuzz "$name for 10 s" bash -c 'cd "$1" && shift && "$@"' _ "$ROOT/build-fuzz" "$ROOT/build-fuzz/$name" -max_total_time=10 \
+      -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 "$folder" "${seeds[@]}"
+  done
+}
+
+# The files changed against the last commit on which tidy was clean are not known here: the rooms that read what
+# strangers send, and the smaller ones, cover the habits in the time there is.
+run_tidy() {
+  local files
+  mapfile -t files < <(cd "$ROOT" && git ls-files 'src/base/*.cc' 'src/gguf/*.cc' 'src/kv/*.cc' 'src/plan/*.cc' 'src/cli/*.cc' | grep -v _test.cc | grep -v _fuzz.cc)
+  check tidy "clang-tidy over ${#files[@]} files of base, gguf, kv, plan and cli" bash -c \
+    'cd "$1" && shift && printf "%s\n" "$@" | xargs -P "$(nproc)" -n 2 clang-tidy-19 -p build --quiet' _ "$ROOT" "${files[@]}"
+}
+
+for stage in layering format unit e2e asan tsan fuzz tidy; do
+  if wanted "$stage"; then
+    run_"$stage"
+  else
+    note skipped "$stage" 1 'not asked for'
+  fi
+done
+note skipped cuda 1 'no GPU code in this version'
+
+say ''
+exec "$python" "$ROOT/scripts/count_tests.py" --summary "$results" "$((SECONDS - begin))"
