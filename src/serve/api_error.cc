@@ -1,0 +1,48 @@
+#include "serve/api_error.h"
+
+#include <utility>
+
+namespace lode::serve {
+
+ApiError invalid_field(std::string param, std::string message) {
+  return {.http_status = 400, .message = std::move(message), .type = "invalid_request_error", .param = std::move(param)};
+}
+
+ApiError from_status(const Status& status) {
+  ApiError error{.message = status.message()};
+  switch (status.code()) {
+    case Code::invalid_argument:
+    case Code::unsupported:
+      error.http_status = 400;
+      error.type = "invalid_request_error";
+      break;
+    case Code::not_found:
+      error.http_status = 404;
+      error.type = "not_found_error";
+      break;
+    case Code::unavailable:
+    case Code::resource_exhausted:
+      error.http_status = 503;
+      error.type = "unavailable_error";
+      break;
+    default: break;
+  }
+  if (!status.ok() && error.http_status >= 500) error.code = code_name(status.code());
+  return error;
+}
+
+Json to_json(const ApiError& error) {
+  const auto or_null = [](const std::string& s) { return s.empty() ? Json(nullptr) : Json(s); };
+  Json out;
+  out["error"] = {{"message", error.message}, {"type", error.type}, {"param", or_null(error.param)}, {"code", or_null(error.code)}};
+  return out;
+}
+
+HttpReply to_reply(const ApiError& error) {
+  HttpReply reply{.status = error.http_status, .body = dump_json(to_json(error))};
+  if (error.http_status == 503) reply.headers.emplace_back("Retry-After", "1");
+  if (error.http_status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return reply;
+}
+
+}  // namespace lode::serve

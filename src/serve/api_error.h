@@ -1,0 +1,28 @@
+// Errors in OpenAI's shape: {"error": {message, type, param, code}} with an HTTP status. Owns nothing. Any thread.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "serve/http.h"
+#include "serve/json.h"
+
+namespace lode::serve {
+
+struct ApiError {
+  int http_status = 500;
+  std::string message;
+  std::string type = "server_error";
+  std::string param;  // The field at fault; empty: null.
+  std::string code;   // A word a program can test; empty: null.
+};
+
+// 400, naming the field.
+ApiError invalid_field(std::string param, std::string message);
+// invalid and unsupported: 400; not_found: 404; unavailable and exhausted: 503; the rest: 500.
+ApiError from_status(const Status& status);
+
+Json to_json(const ApiError& error);
+HttpReply to_reply(const ApiError& error);  // With Retry-After where the status is 503.
+
+}  // namespace lode::serve

@@ -1,0 +1,51 @@
+// What all requests share: the engine once it is loaded, options, counters. Owned by the Server. Any thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "engine/engine.h"
+#include "serve/server.h"
+
+namespace lode::serve {
+
+class App {
+ public:
+  explicit App(const ServerOptions& options) : options_(options), started_(std::chrono::system_clock::now()) {}
+
+  const ServerOptions& options() const { return options_; }
+  HttpCounters& counters() { return counters_; }
+
+  engine::Engine* engine() const { return engine_.load(std::memory_order_acquire); }   // nullptr: not loaded yet.
+  void set_engine(engine::Engine& engine) { engine_.store(&engine, std::memory_order_release); }
+
+  std::string stage() const {
+    const std::lock_guard lock(mutex_);
+    return stage_;
+  }
+  void set_stage(std::string stage) {
+    const std::lock_guard lock(mutex_);
+    stage_ = std::move(stage);
+  }
+
+  bool stopping() const { return stopping_.load(); }
+  void set_stopping() { stopping_.store(true); }
+
+  std::chrono::system_clock::time_point started() const { return started_; }
+  std::uint64_t next_request_number() { return request_number_.fetch_add(1); }
+
+ private:
+  const ServerOptions options_;
+  const std::chrono::system_clock::time_point started_;
+  HttpCounters counters_;
+  std::atomic<engine::Engine*> engine_{nullptr};
+  std::atomic<bool> stopping_{false};
+  std::atomic<std::uint64_t> request_number_{1};
+  mutable std::mutex mutex_;
+  std::string stage_ = "starting";
+};
+
+}  // namespace lode::serve

@@ -1,0 +1,109 @@
+#include "serve/metrics.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <string_view>
+
+namespace lode::serve {
+namespace {
+
+class Page {
+ public:
+  void counter(std::string_view name, std::string_view help, auto value) { one(name, help, "counter", value); }
+  void gauge(std::string_view name, std::string_view help, auto value) { one(name, help, "gauge", value); }
+  // A family of samples that differ in one label: head, then any number of samples.
+  void head(std::string_view name, std::string_view help, std::string_view type) {
+    fmt::format_to(std::back_inserter(text_), "# HELP lode_{0} {1}\n# TYPE lode_{0} {2}\n", name, help, type);
+  }
+  void sample(std::string_view name, std::string_view label, std::string_view is, auto value) {
+    fmt::format_to(std::back_inserter(text_), "lode_{}{{{}=\"{}\"}} {}\n", name, label, is, value);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void one(std::string_view name, std::string_view help, std::string_view type, auto value) {
+    head(name, help, type);
+    fmt::format_to(std::back_inserter(text_), "lode_{} {}\n", name, value);
+  }
+  std::string text_;
+};
+
+void add_http(Page& page, const HttpCounters& http) {
+  page.gauge("http_connections_open", "Open client connections.", http.connections_open.load());
+  page.counter("http_connections_refused_total", "Connections closed because too many were open.", http.connections_refused.load());
+  page.counter("http_requests_total", "Requests read.", http.requests.load());
+  page.gauge("http_requests_open", "Requests being answered.", http.requests_open.load());
+  page.head("http_replies_total", "Replies by class of status.", "counter");
+  page.sample("http_replies_total", "class", "2xx", http.replies_2xx.load());
+  page.sample("http_replies_total", "class", "4xx", http.replies_4xx.load());
+  page.sample("http_replies_total", "class", "5xx", http.replies_5xx.load());
+  page.counter("http_clients_gone_total", "Clients that left before their answer was finished.", http.clients_gone.load());
+  page.counter("http_clients_slow_total", "Clients dropped for not reading or sending in time.", http.clients_slow.load());
+}
+
+void add_engine(Page& page, const engine::EngineStats& s) {
+  page.gauge("slots_busy", "Sequences being computed.", s.slots_busy);
+  page.gauge("requests_queued", "Sequences waiting for a slot.", s.queued);
+  page.counter("steps_total", "Engine steps.", s.steps);
+  page.counter("prompt_tokens_computed_total", "Prompt tokens computed.", s.tokens_prefilled);
+  page.counter("tokens_generated_total", "Tokens generated.", s.tokens_generated);
+  page.counter("sequences_total", "Sequences admitted.", s.requests);
+  page.counter("sequences_failed_total", "Sequences that ended in an error.", s.requests_failed);
+  page.counter("sequences_cancelled_total", "Sequences cancelled.", s.requests_cancelled);
+  page.counter("preemptions_total", "Sequences set aside for want of memory.", s.preemptions);
+}
+
+void add_kv(Page& page, const kv::StoreStats& kv) {
+  page.head("kv_reused_tokens_total", "Prompt tokens taken from the KV store, by tier.", "counter");
+  page.sample("kv_reused_tokens_total", "tier", "ram", kv.hits_ram_tokens);
+  page.sample("kv_reused_tokens_total", "tier", "disk", kv.hits_disk_tokens);
+  page.sample("kv_reused_tokens_total", "tier", "in_flight", kv.hits_in_flight_tokens);
+  page.counter("kv_computed_tokens_total", "Tokens whose KV was computed.", kv.computed_tokens);
+  page.gauge("kv_blocks", "Blocks in memory.", kv.blocks);
+  page.head("kv_memory_bytes", "KV memory.", "gauge");
+  page.sample("kv_memory_bytes", "kind", "committed", kv.committed_bytes);
+  page.sample("kv_memory_bytes", "kind", "pinned", kv.pinned_bytes);
+  page.sample("kv_memory_bytes", "kind", "unpinned", kv.unpinned_bytes);
+  page.sample("kv_memory_bytes", "kind", "limit", kv.arena_bytes_max);
+  page.sample("kv_memory_bytes", "kind", "peak", kv.peak_committed_bytes);
+  page.counter("kv_evicted_blocks_total", "Blocks evicted from memory.", kv.evicted_blocks);
+  page.counter("kv_corrupt_blocks_total", "Blocks that failed a check and were computed again.", kv.corrupt_blocks);
+}
+
+void add_disk(Page& page, const kv::DiskStats& disk) {
+  page.gauge("disk_extents", "Extent files.", disk.extents);
+  page.gauge("disk_blocks", "Blocks on disk.", disk.blocks);
+  page.gauge("disk_allocated_bytes", "Bytes allocated by extents.", disk.bytes_allocated);
+  page.gauge("disk_quota_bytes", "Most bytes extents may allocate.", disk.quota_bytes);
+  page.counter("disk_written_bytes_total", "Bytes written.", disk.bytes_written);
+  page.counter("disk_read_bytes_total", "Bytes read.", disk.bytes_read);
+  page.gauge("disk_written_today_bytes", "Bytes written in the current day of the write cap.", disk.bytes_written_today);
+  page.gauge("disk_queue_bytes", "Bytes waiting to be written.", disk.queue_bytes);
+  page.counter("disk_writes_dropped_total", "Writes dropped: queue full, quota, cap, read-only or error.", disk.writes_dropped);
+  page.counter("disk_write_errors_total", "Writes that failed.", disk.write_errors);
+  page.counter("disk_corrupt_slices_total", "Slices that failed their checksum.", disk.corrupt_slices);
+  page.counter("disk_files_set_aside_total", "Damaged or foreign files set aside.", disk.files_set_aside);
+  page.counter("disk_evicted_extents_total", "Extents removed to keep the quota.", disk.evicted_extents);
+}
+
+}  // namespace
+
+void HttpCounters::count_reply(int status) {
+  auto& counter = status >= 500 ? replies_5xx : status >= 400 ? replies_4xx : replies_2xx;
+  counter.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::string prometheus_text(const HttpCounters& http, const engine::EngineStats* stats) {
+  Page page;
+  page.gauge("ready", "1 once the model is loaded.", stats != nullptr ? 1 : 0);
+  add_http(page, http);
+  if (stats != nullptr) {
+    add_engine(page, *stats);
+    add_kv(page, stats->kv);
+    add_disk(page, stats->kv.disk);
+  }
+  return page.take();
+}
+
+}  // namespace lode::serve

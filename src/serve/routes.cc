@@ -1,0 +1,290 @@
+#include "serve/routes.h"
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "serve/completion.h"
+#include "serve/completion_request.h"
+#include "serve/fields.h"
+
+namespace lode::serve {
+namespace {
+
+using ExchangePtr = std::shared_ptr<Exchange>;
+
+enum class Access { open, keyed };                 // open: no API key needed.
+
+struct Route {
+  std::string_view method, path;
+  Access access;
+  void (*handle)(App&, const ExchangePtr&);
+};
+
+// Printable characters of what a client sent, cut: it goes into a log line.
+std::string for_log(std::string_view s) {
+  std::string out;
+  for (const char c : s.substr(0, 80)) out += c > ' ' && c < 0x7F ? c : '?';
+  return out;
+}
+
+void answer(const ExchangePtr& exchange, HttpReply reply) {
+  const int status = reply.status;
+  const auto ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - exchange->received()).count();
+  const HttpRequest& request = exchange->request();
+  const bool routine = status < 400 && (request.method == "GET" || request.method == "HEAD");   // Probes: not worth a line.
+  spdlog::log(routine ? spdlog::level::debug : spdlog::level::info, "{} {} {} {:.1f} ms", for_log(request.method), for_log(request.path),
+              status, ms);
+  exchange->reply(std::move(reply));
+}
+
+void answer_json(const ExchangePtr& exchange, const Json& body) { answer(exchange, {.body = dump_json(body)}); }
+void answer_error(const ExchangePtr& exchange, const ApiError& error) { answer(exchange, to_reply(error)); }
+
+ApiError unavailable(std::string message, std::string code) {
+  return {.http_status = 503, .message = std::move(message), .type = "unavailable_error", .code = std::move(code)};
+}
+
+ApiError loading(const App& app) { return unavailable(fmt::format("the model is loading: {}", app.stage()), "loading"); }
+
+// The engine, or an answer that there is none now.
+engine::Engine* ready_engine(App& app, const ExchangePtr& exchange) {
+  if (app.stopping()) answer_error(exchange, unavailable("the server is stopping", "stopping"));
+  else if (app.engine() == nullptr) answer_error(exchange, loading(app));
+  else return app.engine();
+  return nullptr;
+}
+
+// The body as a JSON object, or an answer that it is none.
+std::optional<Json> read_body(const ExchangePtr& exchange) {
+  const HttpRequest& request = exchange->request();
+  // curl -d says "form" of everything it sends; anything else that is not JSON is a client's mistake, or a web page
+  // that tries to use this server behind its user's back (browsers ask nobody before they send text/plain).
+  const std::string& type = request.content_type;
+  if (!type.empty() && type != "application/x-www-form-urlencoded" && type != "application/json" && !type.ends_with("+json")) {
+    answer_error(exchange, invalid_field("", fmt::format("Content-Type is '{}': send the body as application/json", for_log(type))));
+    return std::nullopt;
+  }
+  auto body = parse_json(request.body);
+  if (!body.ok()) {
+    answer_error(exchange, invalid_field("", "the body is not valid JSON: " + body.status().message()));
+    return std::nullopt;
+  }
+  if (!body->is_object()) {
+    answer_error(exchange, invalid_field("", "the body must be a JSON object, not " + describe(*body)));
+    return std::nullopt;
+  }
+  return std::move(*body);
+}
+
+// ---- Keys
+
+// Compares in a time that does not tell how much of a key was right.
+bool key_equals(const std::string& a, const std::string& b) { return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+
+bool allowed(const App& app, const HttpRequest& request) {
+  const auto& keys = app.options().api_keys;
+  return keys.empty() || std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key_equals(key, request.api_key); });
+}
+
+// With several API keys each has its own KV namespace: what one user sent is nothing another can time. The digest's
+// length is fixed, so no salt of a client's can imitate another key's.
+std::string salt_for(const App& app, const HttpRequest& request, const std::string& salt) {
+  if (app.options().api_keys.size() < 2) return salt;
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(request.api_key.data()), request.api_key.size(), digest.data());
+  std::string out = "key:";
+  for (const unsigned char byte : digest) out += fmt::format("{:02x}", byte);
+  return out + ":" + salt;
+}
+
+// ---- Endpoints
+
+void completions(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = ready_engine(app, exchange);
+  if (engine == nullptr) return;
+  const auto body = read_body(exchange);
+  if (!body) return;
+  auto parsed = parse_completion_request(*body, engine->tokenizer(), engine->info().context_max);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return answer_error(exchange, *error);
+  auto& request = std::get<CompletionRequest>(parsed);
+  request.shared.salt = salt_for(app, exchange->request(), request.shared.salt);
+  Completion::start(app, *engine, exchange, std::move(request));
+}
+
+// llama-server's: {content, add_special: false, parse_special: true, with_pieces: false}.
+void tokenize(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = ready_engine(app, exchange);
+  if (engine == nullptr) return;
+  const auto body = read_body(exchange);
+  if (!body) return;
+  Fields fields(*body);
+  std::string content;
+  bool add_special = false, parse_special = true, with_pieces = false;
+  fields.string("content", content, app.options().connection.body_bytes_max);
+  if (fields.find("content") == nullptr) fields.fail("content", "'content' is missing");
+  fields.boolean("add_special", add_special);
+  fields.boolean("parse_special", parse_special);
+  fields.boolean("with_pieces", with_pieces);
+  if (fields.error()) return answer_error(exchange, *fields.error());
+  using Options = text::EncodeOptions;
+  const auto& tokenizer = engine->tokenizer();
+  const auto ids = tokenizer.encode(content, {.special = parse_special ? Options::Special::parse : Options::Special::text,
+                                              .bos = add_special ? Options::Bos::model : Options::Bos::none});
+  Json list = Json::array();
+  for (const TokenId id : ids) {
+    if (!with_pieces) {
+      list.push_back(id);
+      continue;
+    }
+    const std::string bytes = tokenizer.token_bytes(id, text::Tokenizer::Control::show);
+    Json piece = bytes;
+    if (!is_valid_utf8(bytes)) {         // Part of a character: as numbers, so that nothing is lost.
+      piece = Json::array();
+      for (const char c : bytes) piece.push_back(static_cast<unsigned char>(c));
+    }
+    list.push_back({{"id", id}, {"piece", std::move(piece)}});
+  }
+  Json out;
+  out["tokens"] = std::move(list);
+  answer_json(exchange, out);
+}
+
+void detokenize(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = ready_engine(app, exchange);
+  if (engine == nullptr) return;
+  const auto body = read_body(exchange);
+  if (!body) return;
+  const auto& tokenizer = engine->tokenizer();
+  Fields fields(*body);
+  const Json* tokens = fields.find("tokens");
+  std::vector<TokenId> ids;
+  if (tokens == nullptr) fields.fail("tokens", "'tokens' is missing");
+  else if (!tokens->is_array()) fields.fail("tokens", "an array of token ids", describe(*tokens));
+  else {
+    for (const Json& value : *tokens) {
+      const auto id = as_integer(value);
+      if (!id || *id < 0 || *id >= tokenizer.vocab_size()) {
+        fields.fail("tokens", fmt::format("made of token ids from 0 to {}", tokenizer.vocab_size() - 1), describe(value));
+        break;
+      }
+      ids.push_back(static_cast<TokenId>(*id));
+    }
+  }
+  if (fields.error()) return answer_error(exchange, *fields.error());
+  Json out;
+  out["content"] = tokenizer.decode(ids, text::Tokenizer::Control::show);
+  answer_json(exchange, out);
+}
+
+Json model_json(const App& app, const engine::Engine& engine) {
+  const auto& info = engine.info();
+  Json out;
+  out["id"] = info.model_name;
+  out["object"] = "model";
+  out["created"] = std::chrono::duration_cast<std::chrono::seconds>(app.started().time_since_epoch()).count();
+  out["owned_by"] = "lode";
+  out["meta"] = {{"description", info.description},
+                 {"architecture", info.architecture},
+                 {"n_vocab", info.vocab},
+                 {"n_ctx", info.context_max},           // Tokens a sequence: slots do not divide it.
+                 {"n_ctx_train", info.context_trained},
+                 {"n_slots", info.slots},
+                 {"n_params", info.parameters},
+                 {"size", info.file_bytes},
+                 {"fingerprint", info.fingerprint}};
+  return out;
+}
+
+void models(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = ready_engine(app, exchange);
+  if (engine == nullptr) return;
+  Json out;
+  out["object"] = "list";
+  out["data"] = Json::array({model_json(app, *engine)});
+  answer_json(exchange, out);
+}
+
+void one_model(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = ready_engine(app, exchange);
+  if (engine == nullptr) return;
+  const std::string name = exchange->request().path.substr(std::string_view("/v1/models/").size());
+  if (name == engine->info().model_name) return answer_json(exchange, model_json(app, *engine));
+  answer_error(exchange, {.http_status = 404,
+                          .message = fmt::format("no model '{}' here; this server has '{}'", for_log(name), engine->info().model_name),
+                          .type = "not_found_error",
+                          .code = "model_not_found"});
+}
+
+void health(App& app, const ExchangePtr& exchange) {
+  if (app.stopping()) return answer_error(exchange, unavailable("the server is stopping", "stopping"));
+  if (app.engine() != nullptr) return answer_json(exchange, {{"status", "ok"}});
+  const auto seconds = std::chrono::duration<double>(std::chrono::system_clock::now() - app.started()).count();
+  HttpReply reply = to_reply(loading(app));
+  Json body = to_json(loading(app));
+  body["status"] = "loading";
+  body["stage"] = app.stage();
+  body["seconds"] = seconds;
+  reply.body = dump_json(body);
+  answer(exchange, std::move(reply));
+}
+
+void metrics(App& app, const ExchangePtr& exchange) {
+  std::optional<engine::EngineStats> stats;
+  if (app.engine() != nullptr) stats = app.engine()->stats();
+  answer(exchange, {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                    .body = prometheus_text(app.counters(), stats ? &*stats : nullptr)});
+}
+
+constexpr Route kRoutes[] = {
+    {"POST", "/v1/completions", Access::keyed, completions}, {"POST", "/tokenize", Access::keyed, tokenize},
+    {"POST", "/detokenize", Access::keyed, detokenize},      {"GET", "/v1/models", Access::keyed, models},
+    {"GET", "/health", Access::open, health},                {"GET", "/metrics", Access::keyed, metrics},
+};
+constexpr Route kOneModel = {"GET", "/v1/models/", Access::keyed, one_model};
+
+const Route* find_route(std::string_view path) {
+  for (const Route& route : kRoutes) {
+    if (route.path == path) return &route;
+  }
+  return path.size() > kOneModel.path.size() && path.starts_with(kOneModel.path) ? &kOneModel : nullptr;
+}
+
+}  // namespace
+
+void handle_request(App& app, const ExchangePtr& exchange) {
+  const HttpRequest& request = exchange->request();
+  const Route* route = find_route(request.path);
+  if (route == nullptr) {
+    return answer_error(exchange, {.http_status = 404,
+                                   .message = fmt::format("no such endpoint: {} {}", for_log(request.method), for_log(request.path)),
+                                   .type = "not_found_error",
+                                   .code = "unknown_url"});
+  }
+  const bool head = route->method == "GET" && request.method == "HEAD";
+  if (request.method != route->method && !head) {
+    HttpReply reply = to_reply({.http_status = 405,
+                                .message = fmt::format("{} takes {}, not {}", route->path, route->method, for_log(request.method)),
+                                .type = "invalid_request_error",
+                                .code = "method_not_allowed"});
+    reply.headers.emplace_back("Allow", route->method == "GET" ? "GET, HEAD" : std::string(route->method));
+    return answer(exchange, std::move(reply));
+  }
+  if (route->access == Access::keyed && !allowed(app, request)) {
+    return answer_error(exchange, {.http_status = 401,
+                                   .message = "a valid API key is needed: send 'Authorization: Bearer KEY'",
+                                   .type = "authentication_error",
+                                   .code = "invalid_api_key"});
+  }
+  route->handle(app, exchange);
+}
+
+}  // namespace lode::serve
