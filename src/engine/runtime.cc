@@ -1,20 +1,8 @@
 #include "engine/runtime.h"
 
-#include <thread>
-
 #include <fmt/format.h>
 
 namespace lode::engine {
-namespace {
-
-std::string hex(std::span<const std::uint8_t> bytes) {
-  std::string out;
-  for (std::uint8_t b : bytes) out += fmt::format("{:02x}", b);
-  return out;
-}
-
-}  // namespace
-
 Status load_model(const EngineOptions& options, Runtime& rt) {
   auto table = kernels::select_table(options.isa);
   if (!table.ok()) return table.status();

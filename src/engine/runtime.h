@@ -37,6 +37,8 @@ struct Runtime {
 Status load_model(const EngineOptions& options, Runtime& rt);
 // Threads, scratch and logits for the given limits.
 void make_workspace(Runtime& rt, int threads, const model::StepLimits& limits);
+// Plans with what the machine has, makes the workspace, opens the KV store. The model is loaded.
+Status plan_and_open(const EngineOptions& options, Runtime& rt);
 // The whole chain for a server.
 Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options);
 

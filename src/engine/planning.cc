@@ -1,0 +1,150 @@
+// From options and what the machine has to a committed plan and an open KV store. See runtime.h.
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "engine/runtime.h"
+#include "plan/plan.h"
+#include "platform/machine.h"
+
+namespace lode::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+// XDG's rule: $XDG_CACHE_HOME, else ~/.cache.
+fs::path default_disk_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return fs::path(cache) / "lode" / "kv";
+  if (const char* home = std::getenv("HOME"); home && *home == '/') return fs::path(home) / ".cache" / "lode" / "kv";
+  return {};
+}
+
+// Bytes that earlier runs left in the KV folder: DIR/<fingerprint>/<extent>.
+std::uint64_t stored_bytes(const fs::path& folder) {
+  std::uint64_t total = 0;
+  const auto models = platform::real_file_system().list(folder);
+  if (!models.ok()) return 0;
+  for (const auto& model : models.value()) {
+    const auto files = platform::real_file_system().list(folder / model.name);
+    if (!files.ok()) continue;
+    for (const auto& file : files.value()) total += file.allocated_bytes;
+  }
+  return total;
+}
+
+model::StepLimits limits_for(std::int64_t chunk, std::int64_t slots, std::int64_t context) {
+  return {.rows = chunk + slots - 1, .outputs = slots, .runs = slots, .context = context};
+}
+
+plan::ModelFacts facts_for(const Runtime& rt) {
+  const model::Facts& f = rt.model->facts();
+  plan::ModelFacts facts;
+  facts.name = rt.info.description;
+  facts.file_bytes = rt.file->bytes_on_disk();
+  // A tied embedding serves as the output and is counted there.
+  const bool tied = f.output_bytes == 0;
+  facts.embedding_bytes = tied ? 0 : f.embedding_bytes;
+  facts.output_bytes = tied ? f.embedding_bytes : f.output_bytes;
+  facts.attention_bytes = f.attention_bytes;
+  facts.ffn_bytes = f.ffn_bytes;
+  facts.other_bytes = f.other_bytes;
+  facts.vocab = f.vocab;
+  facts.width = f.width;
+  facts.ffn = f.ffn;
+  facts.heads = f.heads;
+  facts.layers = f.layers;
+  facts.context_trained = f.context_trained;
+  facts.groups.assign(rt.model->groups().begin(), rt.model->groups().end());
+  facts.workspace_bytes = [&rt, &f](const plan::WorkspaceShape& shape) {
+    const std::uint64_t threads = kernels::scratch_bytes_per_thread(f.cols_max, f.head_dim_max) * static_cast<std::uint64_t>(shape.threads);
+    const std::uint64_t logits = static_cast<std::uint64_t>(f.vocab) * 4 * static_cast<std::uint64_t>(shape.slots);
+    return rt.model->scratch_bytes(limits_for(shape.chunk, shape.slots, shape.context)) + threads + logits;
+  };
+  return facts;
+}
+
+Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& hardware, const fs::path& folder) {
+  plan::Options p;
+  if (o.ctx > 0) p.context = o.ctx;
+  if (o.slots > 0) p.slots = o.slots;
+  if (o.chunk > 0) p.chunk = o.chunk;
+  if (o.threads > 0) p.threads = o.threads;
+  p.k_type = o.k_type;
+  p.v_type = o.v_type;
+  p.load_mode = o.load_mode;
+  const auto size = [](const std::string& text, std::uint64_t whole, std::optional<std::uint64_t>& out) -> Status {
+    if (text.empty()) return Status::success();
+    auto bytes = parse_size(text, whole);
+    if (!bytes.ok()) return bytes.status();
+    out = bytes.value();
+    return Status::success();
+  };
+  LODE_RETURN_IF_ERROR(size(o.memory, hardware.cgroup_limit.value_or(hardware.ram_total), p.memory));
+  LODE_RETURN_IF_ERROR(size(o.kv_ram, hardware.ram_available, p.kv_ram));
+  if (folder.empty()) return p;
+  p.disk.kind = plan::DiskOption::Kind::folder;
+  p.disk.folder = folder;
+  p.disk.bytes_stored = stored_bytes(folder);
+  LODE_RETURN_IF_ERROR(size(o.kv_disk_max, hardware.disk_free + p.disk.bytes_stored, p.disk.bytes_max));
+  return p;
+}
+
+}  // namespace
+
+Status plan_and_open(const EngineOptions& options, Runtime& rt) {
+  if (options.k_type == kernels::KvType::q8_0 || options.v_type == kernels::KvType::q8_0)
+    return Status::unsupported("KV type q8_0 is not supported yet; use -ctk and -ctv f16 or f32");
+  const fs::path folder = options.kv_disk == "off" ? fs::path() : options.kv_disk.empty() ? default_disk_folder() : fs::path(options.kv_disk);
+  const plan::Hardware hardware = platform::detect({.disk = folder});
+  auto wanted = options_for(options, hardware, folder);
+  if (!wanted.ok()) return wanted.status();
+  auto planned = plan::make(hardware, facts_for(rt), wanted.value());
+  if (!planned.ok()) return planned.status();
+  const plan::Plan& plan = planned.value();
+
+  rt.info.plan_text = plan.text();
+  rt.info.context_max = plan.context;
+  rt.info.slots = plan.slots;
+  rt.info.chunk = plan.chunk;
+  for (const std::string& note : plan.notes) rt.info.notes.push_back(note);
+  for (const std::string& warning : plan.warnings) rt.info.notes.push_back("warning: " + warning);
+  make_workspace(rt, plan.threads, limits_for(plan.chunk, plan.slots, plan.context));
+  rt.logits = std::make_unique<model::Workspace>(static_cast<std::uint64_t>(rt.limits.outputs) *
+                                                 static_cast<std::uint64_t>(rt.info.vocab) * sizeof(float));
+
+  auto fingerprint = rt.file->fingerprint();
+  if (!fingerprint.ok()) return fingerprint.status();
+  kv::StoreConfig config;
+  config.groups.assign(rt.model->groups().begin(), rt.model->groups().end());
+  config.k_type = plan.k_type;
+  config.v_type = plan.v_type;
+  config.root.model_fingerprint = fingerprint.value();
+  config.root.k_type = plan::kv_type_name(plan.k_type);
+  config.root.v_type = plan::kv_type_name(plan.v_type);
+  config.root.numerics_id = rt.info.numerics_id;
+  config.root.placement = "cpu";
+  config.root.rope = rt.model->rope_id();
+  config.arena_bytes_max = plan.arena_bytes_max;
+  config.unpinned_bytes_max = plan.kv_ram_bytes_max;
+  config.chunk_tokens = plan.chunk;
+  config.context_max = plan.context;
+  config.sequences_max = plan.slots;
+  if (plan.disk_folder) {
+    config.disk.emplace();
+    config.disk->dir = *plan.disk_folder;
+    config.disk->quota_bytes = plan.disk_quota_bytes;
+  }
+  auto store = kv::Store::open(config, platform::real_file_system(), platform::system_clock());
+  if (!store.ok()) return store.status();
+  rt.store = std::move(store).value();
+  for (std::uint8_t byte : fingerprint.value()) rt.info.fingerprint += fmt::format("{:02x}", byte);
+  const kv::StoreStats stats = rt.store->stats();
+  if (!stats.disk_note.empty()) rt.info.notes.push_back(stats.disk_note);
+  else if (plan.disk_folder)
+    rt.info.notes.push_back(fmt::format("prompts are kept as KV blocks in {} ({} of {}, {}); --kv-disk off turns this off",
+                                        plan.disk_folder->string(), format_size(stats.disk.bytes_allocated),
+                                        format_size(plan.disk_quota_bytes), stats.disk.mode));
+  return Status::success();
+}
+
+}  // namespace lode::engine
