@@ -5,8 +5,6 @@ import socket
 import threading
 import time
 
-import pytest
-
 import lode_client as lc
 
 QUESTIONS = ['What is the secret code of the lighthouse?', 'Which licence is named first?', 'Who may copy this text?',
@@ -190,11 +188,17 @@ def test_sigterm_loses_no_published_block(gemma, serve):
     again = lc.complete(server.port, prompt, max_tokens=1)
     assert reused(again) >= (reply.usage['prompt_tokens'] - 1) // 32 * 32, again.cache
     other = 'Preface. ' + prompt
-    asked = threading.Thread(target=lambda: pytest.raises(Exception, lc.complete, server.port, other, max_tokens=100000, ignore_eos=True),
-                             daemon=True)
-    asked.start()
+
+    def ask_until_cut_off():
+        try:
+            lc.complete(server.port, other, max_tokens=20000, ignore_eos=True)
+        except (OSError, lc.HttpError, lc.http.client.HTTPException):
+            pass
+
+    before = metric(server, 'lode_tokens_generated_total')
+    threading.Thread(target=ask_until_cut_off, daemon=True).start()
     deadline = time.monotonic() + 120
-    while metric(server, 'lode_tokens_generated_total') < 10 and time.monotonic() < deadline:
+    while metric(server, 'lode_tokens_generated_total') < before + 10 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert server.stop(timeout=60) == 0
     server = serve(gemma)
