@@ -17,32 +17,44 @@ namespace lode::text {
 enum class TokenKind : std::uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
 struct EncodeOptions {
-  enum class Special { text, parse };      // `parse`: control and user-defined tokens written out in the text become ids.
-  enum class Bos { none, model };          // `model`: BOS (and EOS) as the file's add_bos_token / add_eos_token say, and
-                                           // never a second BOS where the text already starts with one.
+  enum class Special { text, parse };  // `parse`: control and user-defined tokens written out in the text become ids.
+  enum class Bos {
+    none,
+    model
+  };  // `model`: BOS (and EOS) as the file's add_bos_token / add_eos_token say, and
+      // never a second BOS where the text already starts with one.
   Special special = Special::text;
   Bos bos = Bos::none;
 };
 
 class Tokenizer {
  public:
+  // not_found where the file carries no vocabulary (tokenizer.ggml.model missing or "none"). The file may be closed
+  // after.
   static Result<std::unique_ptr<Tokenizer>> load(const gguf::File& file);
   virtual ~Tokenizer() = default;
 
-  // Never fails: bytes that are not UTF-8 become byte tokens or the unknown token.
+  // Never fails: bytes that are not UTF-8 become byte tokens or the unknown token. Where the vocabulary has neither
+  // (byte-level BPE that lacks some bytes), they are dropped, as those models' own tokenizers do.
+  // Special::text never gives a control token; user-defined tokens are found either way.
   virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const = 0;
-  // The raw bytes of one token: may be part of a character. Control tokens give their text only where `with_control`.
+  // The raw bytes of one token: may be part of a character. Control and unknown tokens give their text only with
+  // Control::show. Ids outside the vocabulary give nothing.
   enum class Control { hide, show };
   virtual std::string token_bytes(TokenId id, Control control) const = 0;
-  // Whole text back; encode(decode(x)) need not be x, but decode(encode(text)) is text.
+  // Whole text back, always valid UTF-8 (U+FFFD for bytes that are not); encode(decode(x)) need not be x, but
+  // decode(encode(text)) is text, unless the vocabulary cannot spell it. U+2581 comes back as a space from vocabularies
+  // that write spaces so. Equals what a Detokenizer gives for the same ids.
   virtual std::string decode(std::span<const TokenId> ids, Control control) const = 0;
 
   virtual std::int32_t vocab_size() const = 0;
   virtual TokenKind kind(TokenId id) const = 0;
-  virtual TokenId bos() const = 0;         // -1: none.
+  virtual TokenId bos() const = 0;  // -1: none.
   virtual TokenId eos() const = 0;
   // Every token that ends a turn: eos, eot, eom, and well-known names (<|im_end|>, <end_of_turn>, <|eot_id|>, ...).
   virtual bool is_end_of_generation(TokenId id) const = 0;
+  // encode() puts a space before text at the start and after special tokens, which decode() takes away again.
+  virtual bool adds_space_prefix() const = 0;
   // Lines worth showing once at load, such as an unknown pre-tokenizer name.
   virtual const std::vector<std::string>& warnings() const = 0;
 };
@@ -50,17 +62,26 @@ class Tokenizer {
 // Turns a stream of tokens into text that never holds half a character. One per choice; not shared between threads.
 class Detokenizer {
  public:
-  explicit Detokenizer(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
-  // The text that became certain with this token; bytes that may still grow into a character are held (at most 3), bytes
-  // that cannot are replaced by U+FFFD.
+  // `continuation`: the tokens follow others (a reply after its prompt), so a leading space is text, and stays.
+  enum class Start { whole, continuation };
+  struct Options {
+    Tokenizer::Control control = Tokenizer::Control::hide;
+    Start start = Start::whole;
+  };
+  explicit Detokenizer(const Tokenizer& tokenizer) : Detokenizer(tokenizer, Options()) {}
+  Detokenizer(const Tokenizer& tokenizer, const Options& options)
+      : tokenizer_(&tokenizer), options_(options), strip_space_(options.start == Start::whole) {}
+  // The text that became certain with this token; bytes that may still grow into a character are held (at most 3),
+  // bytes that cannot are replaced by U+FFFD.
   std::string push(TokenId id);
   // What is still held, as U+FFFD.
   std::string flush();
 
  private:
   const Tokenizer* tokenizer_;
+  Options options_;
   std::string held_;
-  bool first_ = true;
+  bool strip_space_;
 };
 
 }  // namespace lode::text
