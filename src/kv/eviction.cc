@@ -1,0 +1,83 @@
+#include "kv/eviction.h"
+
+namespace lode::kv {
+
+std::optional<SlotId> Evictor::allocate(GroupId group) {
+  for (;;) {
+    if (auto slot = ram_.allocate(group)) return slot;
+    if (!evict_one()) return std::nullopt;
+  }
+}
+
+void Evictor::trim(std::uint64_t bytes_max) {
+  while (ram_.unpinned_bytes() > bytes_max) LODE_CHECK(evict_one());
+}
+
+bool Evictor::evict_one() {
+  const Copy* victim = ram_.coldest();
+  if (!victim) return false;
+  Block* block = victim->block;
+  remove_unpinned(*block);
+  // Without this block, nothing may be left to resume at between it and some ancestor.
+  Block* p = block->parent;
+  const bool gone = block->resident == 0;
+  index_.settle(*block);
+  if (!gone) return true;
+  while (!p->root() && !in_use(*p) && !resumable(*p)) {
+    Block* parent = p->parent;
+    if (!remove_unpinned(*p)) break;
+    index_.settle(*p);
+    p = parent;
+  }
+  return true;
+}
+
+bool Evictor::remove_unpinned(Block& block) {
+  bool any = false;
+  for (Copy& c : block.copies)
+    if (c.listed) {
+      ram_.remove(c);
+      any = true;
+    }
+  evicted_ += any;
+  return any;
+}
+
+bool Evictor::in_use(const Block& block) {
+  if (block.refs > 0) return true;
+  for (const Copy& c : block.copies)
+    if (c.pins > 0) return true;
+  for (const Block* child = block.first_child; child; child = child->next_sibling)
+    if (child->resident > 0 || child->refs > 0) return true;
+  return false;
+}
+
+bool Evictor::resumable(const Block& block) const {
+  const std::int64_t end = block.index + 1;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].kind == model::CacheGroup::Kind::full) continue;
+    const std::int64_t first = groups_[g].first_needed(end * kBlockTokens) / kBlockTokens;
+    const Block* b = &block;
+    for (std::int64_t i = end - 1; i >= first; --i, b = b->parent) {
+      const Copy& c = b->copies[g];
+      if (c.state == CopyState::none && !on_disk(disk_, c)) return false;
+    }
+  }
+  return true;
+}
+
+void Evictor::orphan(Block& block) {
+  Block* b = block.first_child;
+  while (b && b != &block) {  // Preorder without a stack: a chain may be tens of thousands of blocks deep.
+    for (Copy& c : b->copies)
+      if (c.listed) ram_.make_coldest(c);
+    if (b->first_child) {
+      b = b->first_child;
+      continue;
+    }
+    while (b != &block && !b->next_sibling) b = b->parent;
+    if (b != &block) b = b->next_sibling;
+  }
+}
+
+}  // namespace lode::kv

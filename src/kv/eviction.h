@@ -1,0 +1,51 @@
+// Which unpinned bytes leave RAM. Owns nothing; decides over the index and the RAM tier. Step thread only.
+//
+// Order: least recently used first, and inside a chain leaves first (a closing sequence lists its blocks from the last
+// to the first). A block after which nothing can resume is worth nothing: when a window model loses the window before
+// its last boundary, the rest of that chain goes with it, up to the next block that something can still resume at.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "kv/disk_tier.h"
+#include "kv/prefix_index.h"
+#include "kv/ram_tier.h"
+#include "model/kv_view.h"
+
+namespace lode::kv {
+
+// Whether the disk tier has this copy, for all the index knows. `disk` may be nullptr.
+inline bool on_disk(const DiskTier* disk, const Copy& copy) {
+  return disk && !copy.block->off_disk && !copy.bad_on_disk && disk->contains(copy.block->key, copy.group);
+}
+
+class Evictor {
+ public:
+  Evictor(std::span<const model::CacheGroup> groups, PrefixIndex& index, RamTier& ram, const DiskTier* disk)
+      : groups_(groups), index_(index), ram_(ram), disk_(disk) {}
+
+  // A slot, evicting unpinned copies as long as that may help. nullopt: everything left is pinned.
+  std::optional<SlotId> allocate(GroupId group);
+  // Evicts until at most `bytes_max` are unpinned.
+  void trim(std::uint64_t bytes_max);
+  // The bytes below `block` can't be used until it is computed again: they go first.
+  void orphan(Block& block);
+  std::uint64_t evicted_blocks() const { return evicted_; }
+
+ private:
+  bool evict_one();
+  bool remove_unpinned(Block& block);
+  // Whether every group but the full ones has what a token after `block` needs.
+  bool resumable(const Block& block) const;
+  static bool in_use(const Block& block);
+
+  const std::span<const model::CacheGroup> groups_;
+  PrefixIndex& index_;
+  RamTier& ram_;
+  const DiskTier* const disk_;
+  std::uint64_t evicted_ = 0;  // Blocks that lost copies.
+};
+
+}  // namespace lode::kv

@@ -1,0 +1,53 @@
+// Gathers published blocks of one chain and group into extents for the disk tier: 16 consecutive blocks aligned to 16
+// of the chain, or fewer at a turn's end or after two idle seconds. Pins what it gathers until it is written. Owns
+// nothing else. Step thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kv/disk_tier.h"
+#include "kv/prefix_index.h"
+#include "kv/ram_tier.h"
+
+namespace lode::kv {
+
+class ExtentPacker {
+ public:
+  static constexpr std::int64_t kIdleNs = 2'000'000'000;
+
+  // Consecutive blocks of one chain and group, in order, not yet queued; of one sequence.
+  struct Run {
+    std::vector<Copy*> copies;  // At most kExtentBlocks.
+    std::int64_t last_ns = 0;   // When the last one was added.
+  };
+
+  ExtentPacker(DiskTier& disk, RamTier& ram, PrefixIndex& index) : disk_(disk), ram_(ram), index_(index) {}
+
+  // A copy that has just been published. One that the disk has, or must not have, is passed over.
+  void add(Run& run, Copy& copy, std::int64_t now_ns);
+  // Queues what the run holds.
+  void seal(Run& run);
+  void seal_if_idle(Run& run, std::int64_t now_ns) {
+    if (!run.copies.empty() && now_ns - run.last_ns >= kIdleNs) seal(run);
+  }
+  // Queues copies in place that are in no run: what an earlier write dropped. At most kExtentBlocks of one chain.
+  WriteResult write_now(std::span<Copy* const> copies);
+  bool wants(const Copy& copy) const;
+  // Copies pinned here: in runs and in the disk tier's queue.
+  std::size_t pinned() const { return pinned_; }
+
+ private:
+  void extend_back(Run& run);
+  void hold(Copy& copy);
+  void let_go(Copy& copy);
+  WriteResult queue(std::span<Copy* const> copies);
+
+  DiskTier& disk_;
+  RamTier& ram_;
+  PrefixIndex& index_;
+  std::size_t pinned_ = 0;
+};
+
+}  // namespace lode::kv

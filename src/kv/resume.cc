@@ -1,0 +1,65 @@
+#include "kv/resume.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kv/eviction.h"
+
+namespace lode::kv {
+namespace {
+
+using Kind = model::CacheGroup::Kind;
+
+// Consecutive available blocks of one group that end at the block just looked at.
+struct RunLengths {
+  std::int64_t stored = 0, in_flight = 0;
+};
+
+}  // namespace
+
+ResumePoints find_resume(const Sequence& seq, std::int64_t blocks_max, std::span<const model::CacheGroup> groups,
+                         const DiskTier* disk, Tiers tiers) {
+  LODE_CHECK(groups.size() <= kGroupsMax);
+  ResumePoints found;
+  std::array<RunLengths, kGroupsMax> runs{};
+  const std::int64_t n = std::min<std::int64_t>(blocks_max, static_cast<std::int64_t>(seq.path.size()));
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Block& b = *seq.path[static_cast<std::size_t>(i)];
+    const bool peer = b.owner && b.owner != &seq;
+    const std::int64_t end = i + 1;
+    bool stored = true, in_flight = true, history = true, history_in_flight = true;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const Copy& c = b.copies[g];
+      const bool have = c.state != CopyState::none || (tiers == Tiers::ram_and_disk && on_disk(disk, c));
+      runs[g].stored = have ? runs[g].stored + 1 : 0;
+      runs[g].in_flight = have || peer ? runs[g].in_flight + 1 : 0;
+      const std::int64_t needed = end - groups[g].first_needed(end * kBlockTokens) / kBlockTokens;
+      stored &= runs[g].stored >= needed;
+      in_flight &= runs[g].in_flight >= needed;
+      if (groups[g].kind == Kind::full) {
+        history &= runs[g].stored >= needed;
+        history_in_flight &= runs[g].in_flight >= needed;
+      }
+    }
+    if (stored) found.stored = end;
+    if (in_flight) found.in_flight = end;
+    if (history && found.history == i) found.history = end;
+    if (!history_in_flight) break;  // A gap in full history: nothing beyond it can resume.
+  }
+  return found;
+}
+
+std::string reuse_reason(const Sequence& seq, std::int64_t resumed, std::int64_t history) {
+  const std::int64_t limit = (seq.reuse.prompt_tokens - 1) / kBlockTokens;
+  if (limit == 0) return "prompt shorter than a block of " + std::to_string(kBlockTokens) + " tokens";
+  if (resumed == limit) return "whole prompt but its last tokens";
+  if (resumed < std::min({history, limit, seq.matched})) return "window state not stored";
+  if (resumed < seq.matched)
+    return seq.path[static_cast<std::size_t>(resumed)]->published ? "evicted"
+                                                                  : "still being computed for another request";
+  if (seq.differs_at >= 0) return "token " + std::to_string(seq.differs_at) + " differs";
+  if (resumed == 0) return "nothing stored for this prefix";
+  return "stored only up to token " + std::to_string(resumed * kBlockTokens);
+}
+
+}  // namespace lode::kv

@@ -1,0 +1,61 @@
+#include "kv/step_view.h"
+
+#include "kv/restore.h"
+
+namespace lode::kv {
+
+StepView::StepView(std::span<const model::BlockLayout> layouts, int sequences_max)
+    : layouts_(layouts), runs_(layouts.size()) {
+  for (std::size_t g = 0; g < layouts.size(); ++g)
+    for (std::size_t s = 0; s < layouts[g].slices.size(); ++s) {
+      const std::size_t l = layouts[g].slices[s].layer.v;
+      if (places_.size() <= l) places_.resize(l + 1);
+      places_[l] = {static_cast<std::uint32_t>(g), static_cast<std::uint32_t>(s), true};
+    }
+  for (auto& r : runs_) r.reserve(static_cast<std::size_t>(sequences_max));
+  seqs_.reserve(static_cast<std::size_t>(sequences_max));
+}
+
+void StepView::bind(std::span<const Store::RunSpec> specs) {
+  seqs_.clear();
+  for (auto& r : runs_) r.clear();
+  for (const Store::RunSpec& spec : specs) {
+    const Sequence& s = *spec.seq;
+    LODE_CHECK(s.live && !s.waiting && spec.count > 0);
+    seqs_.push_back(&s);
+    for (std::size_t g = 0; g < runs_.size(); ++g) {
+      LODE_CHECK(s.broken || s.length + spec.count <= s.groups[g].slots_end * kBlockTokens);
+      runs_[g].push_back({.first_row = spec.first_row,
+                          .count = spec.count,
+                          .first_position = s.length,
+                          .blocks = s.groups[g].table.data()});
+    }
+  }
+}
+
+const StepView::Place& StepView::place(LayerIndex layer) const {
+  LODE_CHECK(layer.v < places_.size() && places_[layer.v].known);
+  return places_[layer.v];
+}
+
+std::span<const kernels::KvRun> StepView::runs(LayerIndex layer) {
+  return runs_[place(layer).group];
+}
+
+const kernels::KvLayer& StepView::layer(LayerIndex layer) {
+  const Place& p = place(layer);
+  return layouts_[p.group].slices[p.slice].kv;
+}
+
+Status StepView::wait(LayerIndex layer) {
+  for (const Sequence* s : seqs_) {
+    bool sound = !s->broken;
+    for (const Load* load : s->loads) sound = sound && load->ticket->wait_layer(layer);
+    if (!sound)
+      return Status::corrupt(
+          "a restored KV block is damaged or could not be read: repair the sequence and compute it again");
+  }
+  return Status::success();
+}
+
+}  // namespace lode::kv

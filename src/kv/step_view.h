@@ -1,0 +1,36 @@
+// The store's KvView: one step's runs over the sequences' block tables. Owns the runs, sized once. Step thread only.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kv/sequence.h"
+#include "kv/store.h"
+#include "model/kv_view.h"
+
+namespace lode::kv {
+
+class StepView final : public model::KvView {
+ public:
+  StepView(std::span<const model::BlockLayout> layouts, int sequences_max);
+  // Points the view at these runs; they have slots for all their positions.
+  void bind(std::span<const Store::RunSpec> specs);
+
+  std::span<const kernels::KvRun> runs(LayerIndex layer) override;
+  const kernels::KvLayer& layer(LayerIndex layer) override;
+  Status wait(LayerIndex layer) override;
+
+ private:
+  struct Place {
+    std::uint32_t group = 0, slice = 0;
+    bool known = false;
+  };
+  const Place& place(LayerIndex layer) const;
+
+  const std::span<const model::BlockLayout> layouts_;  // [groups]; the store's.
+  std::vector<Place> places_;                          // [layers]
+  std::vector<std::vector<kernels::KvRun>> runs_;      // [groups][runs of this step]
+  std::vector<const Sequence*> seqs_;                  // [runs of this step]
+};
+
+}  // namespace lode::kv

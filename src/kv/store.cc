@@ -1,0 +1,275 @@
+#include "kv/store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "kv/store_impl.h"
+
+namespace lode::kv {
+namespace {
+
+constexpr std::int64_t kNsPerMs = 1'000'000;
+
+Status check_group(const model::CacheGroup& group, std::size_t g, std::vector<bool>& seen) {
+  using Kind = model::CacheGroup::Kind;
+  if (group.kind == Kind::checkpoint)
+    return Status::unsupported(
+        fmt::format("cache group {} stores checkpoints of recurrent layers, which this build does not keep yet", g));
+  if ((group.kind == Kind::window || group.kind == Kind::chunk) && group.window <= 0)
+    return Status::invalid(
+        fmt::format("cache group {} has a window of {} tokens; expected at least 1", g, group.window));
+  if (group.layers.empty()) return Status::invalid(fmt::format("cache group {} has no layers", g));
+  for (const model::CacheLayer& l : group.layers) {
+    if (!l.layer.valid() || l.kv_heads <= 0 || l.k_dim <= 0 || l.v_dim <= 0)
+      return Status::invalid(
+          fmt::format("cache group {}, layer {}: {} KV heads of {} and {} values; expected at least 1 each", g,
+                      l.layer.v, l.kv_heads, l.k_dim, l.v_dim));
+    if (seen.size() <= l.layer.v) seen.resize(l.layer.v + 1, false);
+    if (seen[l.layer.v]) return Status::invalid(fmt::format("layer {} is in two cache groups", l.layer.v));
+    seen[l.layer.v] = true;
+  }
+  return Status::success();
+}
+
+Status check(const StoreConfig& config) {
+  if (config.groups.empty() || config.groups.size() > kGroupsMax)
+    return Status::invalid(fmt::format("{} cache groups; expected 1 to {}", config.groups.size(), kGroupsMax));
+  if (config.chunk_tokens <= 0 || config.context_max <= 0 || config.sequences_max <= 0)
+    return Status::invalid(
+        fmt::format("KV store of {} sequences, {} tokens of context and chunks of {}; expected at least 1 each",
+                    config.sequences_max, config.context_max, config.chunk_tokens));
+  std::vector<bool> seen;
+  for (std::size_t g = 0; g < config.groups.size(); ++g) LODE_RETURN_IF_ERROR(check_group(config.groups[g], g, seen));
+  return Status::success();
+}
+
+std::vector<model::BlockLayout> layouts_of(const StoreConfig& config) {
+  std::vector<model::BlockLayout> layouts;
+  for (const auto& g : config.groups) layouts.push_back(model::block_layout(g, config.k_type, config.v_type));
+  return layouts;
+}
+
+// The write queue pins RAM blocks: at most a quarter of the arena, but never less than two extents, or none could pass.
+std::uint64_t queue_bytes(const StoreConfig& config, const std::vector<model::BlockLayout>& layouts,
+                          std::uint64_t asked) {
+  std::int64_t largest = 0;
+  for (const auto& l : layouts) largest = std::max(largest, l.block_bytes);
+  return std::max(std::min(asked, config.arena_bytes_max / 4), static_cast<std::uint64_t>(2 * kExtentBlocks * largest));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Store::open(const StoreConfig& config, platform::FileSystem& fs,
+                                           platform::Clock& clock) {
+  LODE_RETURN_IF_ERROR(check(config));
+  StoreParts parts;
+  if (config.disk) {
+    DiskConfig disk = *config.disk;
+    disk.groups = layouts_of(config);
+    disk.model_fingerprint = config.root.model_fingerprint;
+    disk.queue_bytes_max = queue_bytes(config, disk.groups, disk.queue_bytes_max);
+    auto opened = DiskTier::open(disk, fs, clock);
+    if (opened.ok()) parts.disk = std::move(opened).value();
+    else parts.disk_note = opened.status().message();
+  }
+  auto store = StoreImpl::create(config, clock, std::move(parts));
+  if (!store.ok()) return store.status();
+  return std::unique_ptr<Store>(std::move(store).value());
+}
+
+Result<std::unique_ptr<StoreImpl>> StoreImpl::create(const StoreConfig& config, platform::Clock& clock,
+                                                     StoreParts parts) {
+  LODE_RETURN_IF_ERROR(check(config));
+  std::vector<model::BlockLayout> layouts = layouts_of(config);
+  RamTierOptions options{
+      .block_bytes = {}, .bytes_max = config.arena_bytes_max, .piece_bytes = parts.piece_bytes, .freed = parts.freed};
+  for (const auto& l : layouts) options.block_bytes.push_back(l.block_bytes);
+  auto ram = RamTier::create(options);
+  if (!ram.ok()) return ram.status();
+  return std::unique_ptr<StoreImpl>(
+      new StoreImpl(config, std::move(layouts), clock, std::move(parts), std::move(ram).value()));
+}
+
+StoreImpl::StoreImpl(const StoreConfig& config, std::vector<model::BlockLayout> layouts, platform::Clock& clock,
+                     StoreParts parts, std::unique_ptr<RamTier> ram)
+    : config_(config),
+      layouts_(std::move(layouts)),
+      blocks_max_((config.context_max + kBlockTokens - 1) / kBlockTokens),
+      clock_(clock),
+      root_key_(parts.root_key),
+      child_key_(parts.child_key),
+      disk_note_(std::move(parts.disk_note)),
+      disk_(std::move(parts.disk)),
+      ram_(std::move(ram)),
+      index_(config.groups.size()),
+      evictor_(config_.groups, index_, *ram_, disk_.get()),
+      view_(layouts_, config.sequences_max) {
+  if (!disk_) return;
+  packer_ = std::make_unique<ExtentPacker>(*disk_, *ram_, index_);
+  restorer_ = std::make_unique<Restorer>(layouts_, *disk_, *ram_, index_);
+}
+
+// I/O threads use slots until the loads and then the tier are gone; the tier's last completions use packer and index.
+StoreImpl::~StoreImpl() {
+  restorer_.reset();
+  disk_.reset();
+}
+
+Sequence* StoreImpl::take_sequence() {
+  if (spare_.empty()) {
+    sequences_.push_back(std::make_unique<Sequence>(config_.groups.size(), blocks_max_));
+    spare_.push_back(sequences_.back().get());
+  }
+  Sequence* seq = spare_.back();
+  spare_.pop_back();
+  seq->live = true;
+  return seq;
+}
+
+// Lets go of a sequence that pins nothing any more; it is spare after.
+void StoreImpl::release(Sequence& seq) {
+  release_path(seq, 0);
+  index_.unref(*seq.root);
+  seq.reset();
+  spare_.push_back(&seq);
+}
+
+// Takes a sequence's blocks from the end of its path until `blocks` are left. They are unpinned already.
+void StoreImpl::release_path(Sequence& seq, std::size_t blocks) {
+  while (seq.path.size() > blocks) {
+    Block& b = *seq.path.back();
+    if (b.owner == &seq) b.owner = nullptr;
+    seq.path.pop_back();
+    index_.unref(b);
+  }
+}
+
+void StoreImpl::close(Sequence* closing) {
+  Sequence& seq = *closing;
+  LODE_CHECK(seq.live);
+  for (auto& g : seq.groups)
+    if (packer_) packer_->seal(g.run);
+  free_own_slots(seq);
+  // What it leaves is a resume point: the window groups' rings at its end, and at its marks. Deepest first, so that the
+  // list of unpinned copies has leaves before their ancestors.
+  for (std::int64_t i = seq.held - 1; i >= 0; --i)
+    for (std::size_t g = seq.groups.size(); g-- > 0;) {
+      if (i < seq.groups[g].first) continue;
+      Copy& c = seq.path[static_cast<std::size_t>(i)]->copies[g];
+      if (!seq.waiting) c.keep = true;
+      ram_->unpin(c);
+    }
+  release_marks(seq);
+  live_.erase(std::find(live_.begin(), live_.end(), closing));
+  release(seq);
+  settle_waiters();
+  evictor_.trim(config_.unpinned_bytes_max);
+  index_.trim(ram_->resident_blocks() + kStubsMax);
+}
+
+// A slot, whatever may be given up for it: unpinned blocks, then the resume points that live sequences keep beyond
+// their rings, then, for a while, time: queued writes pin what they write.
+std::optional<SlotId> StoreImpl::allocate(GroupId group) {
+  if (auto slot = evictor_.allocate(group)) return slot;
+  for (Sequence* seq : live_) release_marks(*seq);
+  if (auto slot = evictor_.allocate(group)) return slot;
+  if (!packer_ || packer_->pinned() == 0) return std::nullopt;
+  disk_->poll();
+  if (auto slot = evictor_.allocate(group)) return slot;
+  for (Sequence* seq : live_)
+    for (auto& g : seq->groups) packer_->seal(g.run);
+  disk_->flush(kWriteWaitMs);
+  disk_->poll();
+  return evictor_.allocate(group);
+}
+
+Status StoreImpl::exhausted(std::string_view what) const {
+  const memory::Budget& b = ram_->budget();
+  return Status::exhausted(
+      fmt::format("no KV memory for {}: {} of {} in use, {} of it by live sequences; use fewer slots, a shorter "
+                  "context, or more memory",
+                  what, format_size(b.committed_bytes()), format_size(b.bytes_max()),
+                  format_size(ram_->used_bytes() - ram_->unpinned_bytes())));
+}
+
+void StoreImpl::poll() {
+  if (disk_) {
+    disk_->poll();
+    while (Load* load = restorer_->ended()) end_load(load);
+    const std::int64_t now = clock_.now_ns();
+    for (Sequence* seq : live_)
+      for (auto& g : seq->groups) packer_->seal_if_idle(g.run, now);
+  }
+  evictor_.trim(config_.unpinned_bytes_max);
+}
+
+std::int64_t StoreImpl::ms_until(std::int64_t deadline_ns) const {
+  return std::max<std::int64_t>(0, (deadline_ns - clock_.now_ns()) / kNsPerMs);
+}
+
+bool StoreImpl::flush(std::int64_t timeout_ms) {
+  if (!disk_) return true;
+  const std::int64_t deadline_ns = clock_.now_ns() + timeout_ms * kNsPerMs;
+  for (Sequence* seq : live_)
+    for (auto& g : seq->groups) packer_->seal(g.run);
+  write_unwritten(deadline_ns);
+  const bool in_time = disk_->flush(ms_until(deadline_ns));
+  poll();
+  return in_time;
+}
+
+// Queues what earlier writes dropped (a full queue, a full disk that has room again): longest chains first.
+void StoreImpl::write_unwritten(std::int64_t deadline_ns) {
+  std::vector<Copy*> left;
+  index_.for_each([&](Block& b) {
+    for (Copy& c : b.copies)
+      if (packer_->wants(c)) left.push_back(&c);
+  });
+  std::sort(left.begin(), left.end(), [](const Copy* a, const Copy* b) { return a->block->index > b->block->index; });
+  std::vector<Copy*> chain;
+  for (Copy* last : left) {
+    chain.clear();
+    for (Copy* c = last; packer_->wants(*c); c = &c->block->parent->copies[c->group.v]) {
+      chain.push_back(c);
+      if (c->block->index % kExtentBlocks == 0) break;
+    }
+    if (chain.empty()) continue;  // Went with a longer chain.
+    std::reverse(chain.begin(), chain.end());
+    if (packer_->write_now(chain) != WriteResult::dropped_queue_full) continue;
+    disk_->flush(ms_until(deadline_ns));
+    disk_->poll();
+    (void)packer_->write_now(chain);
+    if (clock_.now_ns() >= deadline_ns) return;
+  }
+}
+
+void StoreImpl::drop_ram() {
+  evictor_.trim(0);
+  index_.trim(ram_->resident_blocks() + kStubsMax);
+}
+
+StoreStats StoreImpl::stats() const {
+  StoreStats s;
+  s.committed_bytes = ram_->budget().committed_bytes();
+  s.unpinned_bytes = ram_->unpinned_bytes();
+  s.pinned_bytes = ram_->used_bytes() - ram_->unpinned_bytes();
+  s.arena_bytes_max = ram_->budget().bytes_max();
+  s.peak_committed_bytes = ram_->budget().peak_bytes();
+  s.blocks = ram_->resident_blocks();
+  s.hits_ram_tokens = hits_ram_;
+  s.hits_disk_tokens = hits_disk_;
+  s.hits_in_flight_tokens = hits_in_flight_;
+  s.computed_tokens = computed_;
+  s.evicted_blocks = evictor_.evicted_blocks();
+  s.disk_note = disk_note_;
+  if (disk_) {
+    s.corrupt_blocks = restorer_->corrupt_blocks();
+    s.disk = disk_->stats();
+  }
+  return s;
+}
+
+}  // namespace lode::kv

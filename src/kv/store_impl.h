@@ -1,0 +1,136 @@
+// The store's policy over its parts: index, RAM tier, disk tier, packer, loads. Used by Store::open and by tests, which
+// hand in their own disk tier and keys. Owns everything. Step thread only.
+//
+// Files: store.cc (open, close, memory, flush), store_open.cc (prefix lookup, peers), store_step.cc (grow, view,
+// commit), store_restore.cc (loads, damage).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kv/eviction.h"
+#include "kv/extent_packer.h"
+#include "kv/prefix_index.h"
+#include "kv/ram_tier.h"
+#include "kv/restore.h"
+#include "kv/resume.h"
+#include "kv/sequence.h"
+#include "kv/step_view.h"
+#include "kv/store.h"
+
+namespace lode::kv {
+
+// What tests replace.
+struct StoreParts {
+  std::unique_ptr<DiskTier> disk;  // nullptr: RAM alone.
+  std::string disk_note;           // Why, if a disk tier was asked for.
+  BlockKey (*root_key)(const RootInputs&) = &kv::root_key;
+  BlockKey (*child_key)(const BlockKey&, std::span<const TokenId, kBlockTokens>) = &kv::child_key;
+  std::uint64_t piece_bytes = memory::kPieceBytes;
+  memory::SlotPoolOptions::Freed freed = memory::SlotPoolOptions::Freed::keep;
+};
+
+class StoreImpl final : public Store {
+ public:
+  // Checks the configuration; the disk tier comes from `parts`, config.disk is not looked at.
+  static Result<std::unique_ptr<StoreImpl>> create(const StoreConfig& config, platform::Clock& clock, StoreParts parts);
+  ~StoreImpl() override;
+
+  Result<Sequence*> open_sequence(std::span<const TokenId> prompt, std::string_view salt) override;
+  SeqState state(Sequence& seq) override;
+  std::int64_t length(const Sequence& seq) const override { return seq.length; }
+  const Reuse& reuse(const Sequence& seq) const override { return seq.reuse; }
+  Status grow(Sequence& seq, std::int64_t tokens) override;
+  model::KvView& view(std::span<const RunSpec> runs) override;
+  void commit(Sequence& seq, std::span<const TokenId> ids) override;
+  void mark_resume_point(Sequence& seq) override;
+  void repair(Sequence& seq) override;
+  void close(Sequence* seq) override;
+  void poll() override;
+  bool flush(std::int64_t timeout_ms) override;
+  void drop_ram() override;
+  StoreStats stats() const override;
+
+ private:
+  // Window groups keep this many blocks more than the next token reads. A prompt that shares all but its last 128
+  // tokens (another question at the same document's end) then finds its window in RAM. 4 blocks of Gemma 3 270M are
+  // 2 MiB a sequence.
+  static constexpr std::int64_t kSlackBlocks = 4;
+  // Blocks without bytes that the index keeps to explain misses: about 6 MiB.
+  static constexpr std::size_t kStubsMax = 16384;
+  // Longest wait for queued writes when memory is full, before somebody is preempted.
+  static constexpr std::int64_t kWriteWaitMs = 2000;
+
+  StoreImpl(const StoreConfig& config, std::vector<model::BlockLayout> layouts, platform::Clock& clock,
+            StoreParts parts, std::unique_ptr<RamTier> ram);
+
+  // store.cc
+  std::optional<SlotId> allocate(GroupId group);
+  Status exhausted(std::string_view what) const;
+  Sequence* take_sequence();
+  void release(Sequence& seq);
+  void release_path(Sequence& seq, std::size_t blocks);
+  void write_unwritten(std::int64_t deadline_ns);
+  std::int64_t ms_until(std::int64_t deadline_ns) const;
+  // Blocks that a token at block boundary `end` reads start here.
+  std::int64_t first_block(std::size_t group, std::int64_t end) const {
+    return config_.groups[group].first_needed(end * kBlockTokens) / kBlockTokens;
+  }
+  bool full(std::size_t group) const { return config_.groups[group].kind == model::CacheGroup::Kind::full; }
+
+  // store_open.cc
+  Block* child_block(Block& parent, Ids ids);
+  void build_path(Sequence& seq, std::span<const TokenId> prompt);
+  enum class Attached : std::uint8_t { ok, no_memory, gone };
+  enum class Peers : std::uint8_t { wait, ignore };
+  Attached attach_best(Sequence& seq, std::int64_t blocks_max, Peers peers);
+  Attached attach(Sequence& seq, std::int64_t blocks);
+  Attached start_reads(const Sequence& seq);
+  void attach_from_ram(Sequence& seq, std::int64_t blocks_max);
+  void note_sources(Sequence& seq) const;
+  void become_ready(Sequence& seq);
+  void note_reuse(Sequence& seq);
+  void claim(Sequence& seq);
+  void settle_waiters();
+  void count_hits(const Reuse& reuse, std::int64_t sign);
+  static std::int64_t resume_limit(const Sequence& seq) { return (seq.reuse.prompt_tokens - 1) / kBlockTokens; }
+
+  // store_step.cc
+  void complete_block(Sequence& seq);
+  void publish(Sequence& seq, Block& block, std::size_t group);
+  void advance_windows(Sequence& seq);
+  void add_mark(Sequence& seq);
+  void release_marks(Sequence& seq);
+  void free_own_slots(Sequence& seq);
+
+  // store_restore.cc
+  void end_load(Load* load);
+  void finish_loads(Sequence& seq);
+
+  const StoreConfig config_;
+  const std::vector<model::BlockLayout> layouts_;  // [groups]
+  const std::int64_t blocks_max_;                  // Of one sequence.
+  platform::Clock& clock_;
+  decltype(StoreParts::root_key) const root_key_;
+  decltype(StoreParts::child_key) const child_key_;
+  const std::string disk_note_;
+  std::unique_ptr<DiskTier> disk_;  // nullptr: RAM alone.
+  std::unique_ptr<RamTier> ram_;
+  PrefixIndex index_;
+  Evictor evictor_;
+  std::unique_ptr<ExtentPacker> packer_;  // With the disk tier.
+  std::unique_ptr<Restorer> restorer_;    // With the disk tier.
+  StepView view_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;  // Live and spare.
+  std::vector<Sequence*> live_, spare_;               // live_: in the order of opening.
+  std::vector<Copy*> reads_;                          // Scratch of start_reads.
+  std::vector<SlotId> read_slots_;
+  std::vector<Block*> damaged_;                                                     // Scratch of end_load.
+  std::uint64_t hits_ram_ = 0, hits_disk_ = 0, hits_in_flight_ = 0, computed_ = 0;  // Tokens.
+};
+
+}  // namespace lode::kv

@@ -1,0 +1,243 @@
+// Opening a sequence: prefix lookup, sharing with peers, and the moment it becomes ready.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kv/store_impl.h"
+
+namespace lode::kv {
+
+// The block that follows `parent` with these tokens, made where it is not known.
+Block* StoreImpl::child_block(Block& parent, Ids ids) {
+  const BlockKey key = child_key_(parent.key, ids);
+  if (Block* b = index_.find_child(parent, key, ids)) return b;
+  // Another chain may have this key: a collision, or a disk entry that an attacker prepared. Only the first chain that
+  // is seen with a key uses the disk for it, and only where the disk's tokens are its own, all the way from the root.
+  bool off_disk = parent.off_disk || index_.has_key(key);
+  bool stored = false;
+  if (disk_ && !off_disk)
+    if (const DiskBlock* d = disk_->find(key)) {
+      stored = d->parent == parent.key && std::equal(ids.begin(), ids.end(), d->ids.begin());
+      off_disk = !stored;
+    }
+  Block* b = index_.add_child(parent, key, ids);
+  b->off_disk = off_disk;
+  b->published = stored;
+  return b;
+}
+
+// Links every full block of the prompt, and notes how far it was known.
+void StoreImpl::build_path(Sequence& seq, std::span<const TokenId> prompt) {
+  const auto blocks = static_cast<std::int64_t>(prompt.size()) / kBlockTokens;
+  bool known = true;
+  Block* parent = seq.root;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const Ids ids(prompt.data() + i * kBlockTokens, kBlockTokens);
+    const std::int64_t common = known ? PrefixIndex::closest_child(*parent, ids) : -1;
+    Block* b = child_block(*parent, ids);
+    if (known && !b->published && !b->owner) {
+      known = false;
+      // Nothing in common is another prompt altogether, unless it goes on where both agree so far.
+      if (common < kBlockTokens && (common > 0 || (common == 0 && i > 0))) seq.differs_at = i * kBlockTokens + common;
+    }
+    seq.matched += known;
+    index_.ref(*b);
+    seq.path.push_back(b);
+    parent = b;
+  }
+}
+
+Result<Sequence*> StoreImpl::open_sequence(std::span<const TokenId> prompt, std::string_view salt) {
+  const auto n = static_cast<std::int64_t>(prompt.size());
+  if (n == 0) return Status::invalid("the prompt is empty; expected at least one token");
+  if (n > config_.context_max)
+    return Status::invalid(fmt::format("the prompt has {} tokens, the context holds {}; shorten it or raise --ctx", n,
+                                       config_.context_max));
+  if (live_.size() >= static_cast<std::size_t>(config_.sequences_max))
+    return Status::exhausted(fmt::format("all {} sequences of the KV store are in use", config_.sequences_max));
+  Sequence& seq = *take_sequence();
+  seq.opened_ns = clock_.now_ns();
+  seq.reuse.prompt_tokens = n;
+  RootInputs inputs = config_.root;
+  inputs.salt = salt;
+  seq.root = index_.root(salt, root_key_(inputs));
+  index_.ref(*seq.root);
+  build_path(seq, prompt);
+  if (attach_best(seq, resume_limit(seq), Peers::wait) == Attached::no_memory) {
+    const Status why =
+        exhausted(fmt::format("the {} stored tokens that the prompt starts with", seq.held * kBlockTokens));
+    attach(seq, 0);
+    release(seq);
+    return why;
+  }
+  live_.push_back(&seq);
+  if (seq.waiting) claim(seq);
+  else become_ready(seq);
+  return &seq;
+}
+
+// Attaches to the best resume point among the first `blocks_max` blocks, and says in seq.waiting whether peers compute
+// a part of it.
+StoreImpl::Attached StoreImpl::attach_best(Sequence& seq, std::int64_t blocks_max, Peers peers) {
+  for (int tries = 0; tries < 3; ++tries) {
+    const ResumePoints found = find_resume(seq, blocks_max, config_.groups, disk_.get(), Tiers::ram_and_disk);
+    seq.waiting = peers == Peers::wait && found.in_flight > found.stored;
+    const Attached attached = attach(seq, seq.waiting ? found.in_flight : found.stored);
+    if (attached == Attached::no_memory) seq.waiting = false;
+    if (attached != Attached::gone) return attached;
+  }
+  attach_from_ram(seq, blocks_max);  // The disk tier evicts faster than we look.
+  return Attached::ok;
+}
+
+// Pins what resuming after `blocks` blocks needs, lets go of what was pinned before, and starts reading what is only on
+// disk. Anything but `ok`: the pins are there, but not all bytes will be; attach to something else.
+StoreImpl::Attached StoreImpl::attach(Sequence& seq, std::int64_t blocks) {
+  // New pins before old ones go: what is in both never loses its last pin.
+  for (std::size_t g = 0; g < seq.groups.size(); ++g)
+    for (std::int64_t i = first_block(g, blocks); i < blocks; ++i)
+      ram_->pin(seq.path[static_cast<std::size_t>(i)]->copies[g]);
+  for (std::size_t g = 0; g < seq.groups.size(); ++g) {
+    for (std::int64_t i = seq.held - 1; i >= seq.groups[g].first; --i)
+      ram_->unpin(seq.path[static_cast<std::size_t>(i)]->copies[g]);
+    seq.groups[g].first = std::min(first_block(g, blocks), blocks);
+  }
+  seq.held = blocks;
+  seq.attached = 0;
+  note_sources(seq);
+  return start_reads(seq);
+}
+
+// Where each block comes from, before any of it has moved. What once was slow stays slow: a block that a peer computed
+// meanwhile was still waited for.
+void StoreImpl::note_sources(Sequence& seq) const {
+  for (std::int64_t i = 0; i < seq.held; ++i) {
+    Source& worst = seq.source[static_cast<std::size_t>(i)];
+    for (std::size_t g = 0; g < seq.groups.size(); ++g) {
+      if (i < seq.groups[g].first) continue;
+      const Copy& c = seq.path[static_cast<std::size_t>(i)]->copies[g];
+      if (c.state == CopyState::in_place) continue;
+      const bool disk = c.state == CopyState::reading || on_disk(disk_.get(), c);
+      worst = std::max(worst, disk ? Source::disk : Source::in_flight);
+    }
+  }
+}
+
+StoreImpl::Attached StoreImpl::start_reads(const Sequence& seq) {
+  reads_.clear();
+  read_slots_.clear();
+  for (std::int64_t i = 0; i < seq.held; ++i)
+    for (std::size_t g = 0; g < seq.groups.size(); ++g) {
+      Block& b = *seq.path[static_cast<std::size_t>(i)];
+      Copy& c = b.copies[g];
+      if (i < seq.groups[g].first || c.state != CopyState::none) continue;
+      if (on_disk(disk_.get(), c)) reads_.push_back(&c);
+      else if (!b.owner || b.owner == &seq) return Attached::gone;  // The disk tier evicted it a moment ago.
+    }
+  if (reads_.empty()) return Attached::ok;
+  for (const Copy* c : reads_) {
+    const auto slot = allocate(c->group);
+    if (!slot) {
+      for (std::size_t i = 0; i < read_slots_.size(); ++i) ram_->free(reads_[i]->group, read_slots_[i]);
+      return Attached::no_memory;
+    }
+    read_slots_.push_back(*slot);
+  }
+  restorer_->start(reads_, read_slots_);
+  for (Copy* c : reads_) c->keep = full(c->group.v);
+  return Attached::ok;
+}
+
+// Attaches to the longest prefix that needs no memory; there always is one, if only the empty one.
+void StoreImpl::attach_from_ram(Sequence& seq, std::int64_t blocks_max) {
+  const ResumePoints found = find_resume(seq, blocks_max, config_.groups, nullptr, Tiers::ram);
+  seq.waiting = false;
+  LODE_CHECK(attach(seq, found.stored) == Attached::ok);
+}
+
+// Everything up to `held` is in place or being read: the sequence can be stepped.
+void StoreImpl::become_ready(Sequence& seq) {
+  seq.waiting = false;
+  seq.length = seq.held * kBlockTokens;
+  seq.tail_count = 0;
+  for (auto& g : seq.groups) g.slots_end = seq.held;
+  for (std::int64_t i = 0; i < seq.held; ++i) {
+    Block& b = *seq.path[static_cast<std::size_t>(i)];
+    for (std::size_t g = 0; g < seq.groups.size(); ++g) {
+      if (i < seq.groups[g].first) continue;
+      Copy& c = b.copies[g];
+      LODE_CHECK(c.state != CopyState::none);
+      seq.groups[g].table[static_cast<std::size_t>(i)] = ram_->address(c);
+      if (c.load && std::find(seq.loads.begin(), seq.loads.end(), c.load) == seq.loads.end())
+        seq.loads.push_back(c.load);
+    }
+    if (disk_ && !b.off_disk) disk_->touch(b.key);
+  }
+  claim(seq);
+  note_reuse(seq);
+}
+
+void StoreImpl::note_reuse(Sequence& seq) {
+  Reuse& r = seq.reuse;
+  count_hits(r, -1);  // Of an earlier time, before a repair.
+  r.tokens_reused = seq.length;
+  r.from_ram = r.from_disk = r.from_in_flight = 0;
+  for (std::int64_t i = 0; i < seq.held; ++i) switch (seq.source[static_cast<std::size_t>(i)]) {
+      case Source::ram: r.from_ram += kBlockTokens; break;
+      case Source::disk: r.from_disk += kBlockTokens; break;
+      case Source::in_flight: r.from_in_flight += kBlockTokens; break;
+    }
+  count_hits(r, 1);
+  const ResumePoints found = find_resume(seq, resume_limit(seq), config_.groups, disk_.get(), Tiers::ram_and_disk);
+  r.resume = seq.held > 0 ? "block" : "none";
+  r.reason = reuse_reason(seq, seq.held, found.history);
+  // With RAM alone, the place where this prompt leaves a chain that could not be used will be left there again: keep a
+  // window for it. (The disk has the window of every boundary.)
+  if (!disk_ && found.history > seq.held && seq.matched > seq.held) seq.branch_block = seq.matched;
+}
+
+void StoreImpl::count_hits(const Reuse& r, std::int64_t sign) {
+  hits_ram_ += static_cast<std::uint64_t>(sign * r.from_ram);
+  hits_disk_ += static_cast<std::uint64_t>(sign * r.from_disk);
+  hits_in_flight_ += static_cast<std::uint64_t>(sign * r.from_in_flight);
+}
+
+// Promises to compute the blocks ahead that nobody has promised yet, and takes back promises that it need not keep.
+void StoreImpl::claim(Sequence& seq) {
+  for (std::size_t i = 0; i < seq.path.size(); ++i) {
+    Block& b = *seq.path[i];
+    if (static_cast<std::int64_t>(i) < seq.held) {
+      if (b.owner == &seq) b.owner = nullptr;
+    } else if (!b.owner) {
+      b.owner = &seq;
+    }
+  }
+}
+
+// After promises were broken (a sequence was closed, a block was damaged): blocks without an owner get one, and those
+// who waited for them wait for the new owner or compute. In the order of opening, so that a sequence only ever waits
+// for earlier ones: no circle can form, and the first one never waits.
+void StoreImpl::settle_waiters() {
+  for (Sequence* seq : live_) {
+    if (seq->waiting) {
+      if (attach_best(*seq, resume_limit(*seq), Peers::wait) == Attached::no_memory)
+        attach_from_ram(*seq, resume_limit(*seq));
+      if (!seq->waiting) become_ready(*seq);
+    }
+    claim(*seq);
+  }
+}
+
+SeqState StoreImpl::state(Sequence& seq) {
+  if (!seq.waiting) return SeqState::ready;
+  for (; seq.attached < seq.held; ++seq.attached) {
+    const Block& b = *seq.path[static_cast<std::size_t>(seq.attached)];
+    for (std::size_t g = 0; g < seq.groups.size(); ++g)
+      if (seq.attached >= seq.groups[g].first && b.copies[g].state == CopyState::none) return SeqState::waiting_peer;
+  }
+  become_ready(seq);
+  return SeqState::ready;
+}
+
+}  // namespace lode::kv

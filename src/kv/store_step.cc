@@ -1,0 +1,163 @@
+// What happens to a sequence around each step: memory before it, published blocks after it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kv/store_impl.h"
+
+namespace lode::kv {
+
+Status StoreImpl::grow(Sequence& seq, std::int64_t tokens) {
+  LODE_CHECK(seq.live);
+  if (seq.waiting) return {Code::unavailable, "the sequence waits for blocks that another one computes"};
+  if (tokens <= 0 || tokens > config_.chunk_tokens)
+    return Status::invalid(fmt::format("a step of {} tokens; expected 1 to {}", tokens, config_.chunk_tokens));
+  if (seq.length + tokens > config_.context_max)
+    return Status::invalid(fmt::format("{} tokens and {} more do not fit the context of {}; raise --ctx", seq.length,
+                                       tokens, config_.context_max));
+  const std::int64_t end = (seq.length + tokens + kBlockTokens - 1) / kBlockTokens;
+  for (std::size_t g = 0; g < seq.groups.size(); ++g) {
+    Sequence::Group& group = seq.groups[g];
+    for (; group.slots_end < end; ++group.slots_end) {
+      const GroupId id{static_cast<std::uint32_t>(g)};
+      const auto slot = allocate(id);
+      // What it got meanwhile stays: the next try needs it, and closing frees it.
+      if (!slot) return exhausted(fmt::format("{} more tokens after {}", tokens, seq.length));
+      group.own[static_cast<std::size_t>(group.slots_end)] = *slot;
+      group.table[static_cast<std::size_t>(group.slots_end)] = ram_->address(id, *slot);
+    }
+  }
+  return Status::success();
+}
+
+model::KvView& StoreImpl::view(std::span<const RunSpec> runs) {
+  view_.bind(runs);
+  return view_;
+}
+
+void StoreImpl::commit(Sequence& seq, std::span<const TokenId> ids) {
+  LODE_CHECK(seq.live && !seq.waiting);
+  // The step has waited for every layer, so that its reads have ended; this only takes note of it.
+  if (!seq.loads.empty()) finish_loads(seq);
+  if (seq.broken) return;  // Computed over damaged bytes: never publish it. The next view says so.
+  for (const auto& g : seq.groups)
+    LODE_CHECK(seq.length + static_cast<std::int64_t>(ids.size()) <= g.slots_end * kBlockTokens);
+  for (const TokenId id : ids) {
+    seq.tail[static_cast<std::size_t>(seq.tail_count++)] = id;
+    ++seq.length;
+    if (seq.tail_count == kBlockTokens) complete_block(seq);
+  }
+  computed_ += ids.size();
+  advance_windows(seq);
+}
+
+// The tail has become a full block: it joins the tree, and its slots become the block's copies.
+void StoreImpl::complete_block(Sequence& seq) {
+  const auto at = static_cast<std::size_t>(seq.held);
+  if (at < seq.path.size() && seq.path[at]->ids != seq.tail) {
+    release_path(seq, at);  // Other tokens than the prompt it was opened with: nobody gets the promised blocks from it.
+    settle_waiters();
+  }
+  if (at == seq.path.size()) {
+    Block* b = child_block(at == 0 ? *seq.root : *seq.path[at - 1], seq.tail);
+    index_.ref(*b);
+    seq.path.push_back(b);
+  }
+  Block& b = *seq.path[at];
+  if (b.owner == &seq) b.owner = nullptr;
+  b.published = true;
+  for (std::size_t g = 0; g < seq.groups.size(); ++g) publish(seq, b, g);
+  ++seq.held;
+  seq.tail_count = 0;
+  if (seq.held == seq.branch_block) add_mark(seq);
+}
+
+void StoreImpl::publish(Sequence& seq, Block& block, std::size_t group) {
+  Sequence::Group& g = seq.groups[group];
+  const auto at = static_cast<std::size_t>(block.index);
+  Copy& c = block.copies[group];
+  ram_->pin(c);
+  if (c.state == CopyState::reading) return;  // Still unverified: ours serves this sequence, and is freed with it.
+  if (c.state == CopyState::in_place) {       // Somebody was first, with the same bits.
+    ram_->free(c.group, g.own[at]);
+  } else {
+    ram_->install(c, g.own[at], CopyState::in_place);
+    c.keep = full(group);
+    if (packer_) packer_->add(g.run, c, clock_.now_ns());
+  }
+  g.own[at] = SlotId::none();
+  g.table[at] = ram_->address(c);
+}
+
+// Window groups: what neither the next token reads nor the slack covers is let go. It is freed unless a mark, a peer or
+// the packer pins it.
+void StoreImpl::advance_windows(Sequence& seq) {
+  const std::int64_t from = std::max<std::int64_t>(0, seq.length - kSlackBlocks * kBlockTokens);
+  for (std::size_t i = 0; i < seq.groups.size(); ++i) {
+    if (full(i)) continue;
+    Sequence::Group& g = seq.groups[i];
+    const std::int64_t first = std::min(config_.groups[i].first_needed(from) / kBlockTokens, seq.held);
+    for (; g.first < first; ++g.first) {
+      const auto at = static_cast<std::size_t>(g.first);
+      Copy& c = seq.path[at]->copies[i];
+      if (g.own[at].valid()) {
+        ram_->free(c.group, g.own[at]);
+        g.own[at] = SlotId::none();
+      }
+      g.table[at] = nullptr;
+      ram_->unpin(c);
+    }
+  }
+}
+
+void StoreImpl::mark_resume_point(Sequence& seq) {
+  LODE_CHECK(seq.live);
+  if (!seq.waiting && !seq.broken && seq.held > 0) add_mark(seq);
+}
+
+// Keeps the window groups' rings as they are now: W - 1 tokens before the last full block's end, and the slack before
+// them. So not only the last boundary can be resumed at but each of the last four: another question after the same
+// document differs from this prompt some tens of tokens before its end (its own words, the template's closing marks).
+void StoreImpl::add_mark(Sequence& seq) {
+  for (std::size_t i = 0; i < seq.groups.size(); ++i) {
+    if (full(i)) continue;
+    Sequence::Group& g = seq.groups[i];
+    const BlockRange mark{g.first, seq.held};
+    if (g.marks.front().end == mark.end) continue;
+    for (std::int64_t b = mark.first; b < mark.end; ++b) ram_->pin(seq.path[static_cast<std::size_t>(b)]->copies[i]);
+    const BlockRange oldest = g.marks.back();
+    for (std::int64_t b = oldest.end - 1; b >= oldest.first; --b)
+      ram_->unpin(seq.path[static_cast<std::size_t>(b)]->copies[i]);
+    std::rotate(g.marks.begin(), g.marks.end() - 1, g.marks.end());
+    g.marks.front() = mark;
+  }
+}
+
+// Marked windows stay in RAM as long as the unpinned budget has room for them.
+void StoreImpl::release_marks(Sequence& seq) {
+  for (std::size_t i = 0; i < seq.groups.size(); ++i)
+    for (BlockRange& mark : seq.groups[i].marks) {
+      for (std::int64_t b = mark.end - 1; b >= mark.first; --b) {
+        Copy& c = seq.path[static_cast<std::size_t>(b)]->copies[i];
+        if (c.state == CopyState::in_place) c.keep = true;
+        ram_->unpin(c);
+      }
+      mark = {};
+    }
+}
+
+// Slots that belong to no copy, and the tables that point at them.
+void StoreImpl::free_own_slots(Sequence& seq) {
+  for (std::size_t i = 0; i < seq.groups.size(); ++i) {
+    Sequence::Group& g = seq.groups[i];
+    for (std::int64_t b = g.first; b < g.slots_end; ++b) {
+      const auto at = static_cast<std::size_t>(b);
+      if (g.own[at].valid()) ram_->free(GroupId{static_cast<std::uint32_t>(i)}, g.own[at]);
+      g.own[at] = SlotId::none();
+      g.table[at] = nullptr;
+    }
+    g.slots_end = std::min(g.slots_end, seq.held);
+  }
+}
+
+}  // namespace lode::kv

@@ -1,0 +1,242 @@
+// A tiny "model" over the store for tests: its kernel writes bytes that are a function of the tokens up to a position,
+// and every step first checks all bytes that its queries could see. Tests only.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kv/fake_disk_tier.h"
+#include "kv/store_impl.h"
+#include "platform/fake_clock.h"
+
+namespace lode::kv::test {
+
+using Tokens = std::vector<TokenId>;
+
+inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t h = (a ^ (b + 0x9E3779B97F4A7C15ull + (a << 6) + (a >> 2))) * 0xBF58476D1CE4E5B9ull;
+  return h ^ (h >> 29);
+}
+
+inline Tokens random_tokens(std::mt19937& rng, std::int64_t n, int vocabulary = 1000) {
+  Tokens t(static_cast<std::size_t>(n));
+  for (auto& id : t) id = static_cast<TokenId>(rng() % static_cast<unsigned>(vocabulary));
+  return t;
+}
+inline Tokens concat(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+inline Tokens head(const Tokens& a, std::int64_t n) {
+  return {a.begin(), a.begin() + n};
+}
+
+inline constexpr std::int64_t kWindow = 70;  // Not a multiple of a block.
+
+// Two layers of full history and one windowed layer between them, 4 KiB a slice.
+inline std::vector<model::CacheGroup> window_groups() {
+  model::CacheGroup full, window;
+  full.layers = {{LayerIndex{0}, 1, 2, 2}, {LayerIndex{2}, 1, 2, 2}};
+  window.kind = model::CacheGroup::Kind::window;
+  window.window = kWindow;
+  window.layers = {{LayerIndex{1}, 1, 2, 2}};
+  return {full, window};
+}
+inline std::vector<model::CacheGroup> full_groups() {
+  return {window_groups()[0]};
+}
+
+struct RigOptions {
+  std::vector<model::CacheGroup> groups = window_groups();
+  std::uint64_t arena_bytes = 4 << 20, unpinned_bytes = 4 << 20;
+  std::int64_t chunk = 64, context = 2048;
+  int sequences = 12;
+  enum class Disk : std::uint8_t { off, fake } disk = Disk::off;
+  BlockKey (*child_key)(const BlockKey&, std::span<const TokenId, kBlockTokens>) = &kv::child_key;
+  BlockKey (*root_key)(const RootInputs&) = &kv::root_key;
+  std::string k_type = "f16";  // Of the root key only.
+};
+
+class Rig {
+ public:
+  explicit Rig(RigOptions options = {}) : options_(std::move(options)) { start(); }
+
+  // A live sequence and the tokens that the test wants computed.
+  struct Run {
+    Sequence* seq = nullptr;
+    Tokens tokens;
+    std::string salt;
+    std::vector<std::uint64_t> hash;  // Of tokens [0, i].
+  };
+
+  void start() {
+    StoreConfig c;
+    c.groups = options_.groups;
+    c.root.k_type = options_.k_type;
+    c.arena_bytes_max = options_.arena_bytes;
+    c.unpinned_bytes_max = options_.unpinned_bytes;
+    c.chunk_tokens = options_.chunk;
+    c.context_max = options_.context;
+    c.sequences_max = options_.sequences;
+    StoreParts parts;
+    parts.child_key = options_.child_key;
+    parts.root_key = options_.root_key;
+    parts.piece_bytes = 16 * kKiB;
+    parts.freed = memory::SlotPoolOptions::Freed::poison;
+    if (options_.disk == RigOptions::Disk::fake) {
+      std::vector<model::BlockLayout> layouts;
+      for (const auto& g : c.groups) layouts.push_back(model::block_layout(g, c.k_type, c.v_type));
+      auto tier = std::make_unique<FakeDiskTier>(layouts, stored, knobs);
+      disk = tier.get();
+      parts.disk = std::move(tier);
+    }
+    auto made = StoreImpl::create(c, clock, std::move(parts));
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    store = std::move(made).value();
+  }
+  void restart() {
+    store.reset();
+    start();
+  }
+
+  // Nullopt: exhausted.
+  std::optional<Run> open(Tokens tokens, std::string salt = {}) {
+    auto opened = store->open_sequence(tokens, salt);
+    check();
+    if (!opened.ok()) {
+      EXPECT_EQ(opened.status().code(), Code::resource_exhausted) << opened.status().message();
+      return std::nullopt;
+    }
+    Run r{*opened, std::move(tokens), std::move(salt), {}};
+    extend_hash(r);
+    return r;
+  }
+  void close(Run& r) {
+    store->close(r.seq);
+    r.seq = nullptr;
+    check();
+  }
+  static void append(Run& r, TokenId id) {
+    r.tokens.push_back(id);
+    extend_hash(r);
+  }
+  std::int64_t left(const Run& r) const { return static_cast<std::int64_t>(r.tokens.size()) - store->length(*r.seq); }
+
+  enum class Stepped : std::uint8_t { ok, repaired };
+  // One batch: `count` tokens of every run; grown before.
+  Stepped step(const std::vector<std::pair<Run*, std::int64_t>>& parts) {
+    std::vector<Store::RunSpec> specs;
+    std::int64_t row = 0;
+    for (auto& [r, count] : parts) {
+      specs.push_back({r->seq, row, count});
+      row += count;
+    }
+    model::KvView& view = store->view(specs);
+    for (std::size_t g = 0; g < options_.groups.size(); ++g)
+      for (const auto& l : options_.groups[g].layers)
+        if (!view.wait(l.layer).ok()) {
+          for (auto& [r, count] : parts) store->repair(*r->seq);
+          check();
+          return Stepped::repaired;
+        }
+    for (std::size_t g = 0; g < options_.groups.size(); ++g)
+      for (const auto& l : options_.groups[g].layers) compute(view, options_.groups[g], l.layer, parts);
+    for (auto& [r, count] : parts) {
+      const auto at = static_cast<std::size_t>(store->length(*r->seq));
+      store->commit(*r->seq, std::span(r->tokens).subspan(at, static_cast<std::size_t>(count)));
+      computed += count;
+    }
+    check();
+    return Stepped::ok;
+  }
+  // Steps one run alone until all its tokens are computed; false: no memory.
+  bool finish(Run& r) {
+    while (left(r) > 0) {
+      EXPECT_EQ(store->state(*r.seq), SeqState::ready);
+      const std::int64_t count = std::min(left(r), options_.chunk);
+      const Status grown = store->grow(*r.seq, count);
+      check();
+      if (!grown.ok()) return false;
+      step({{&r, count}});
+      store->poll();
+    }
+    return true;
+  }
+  // Opens, computes, marks the prompt's end and closes; what was reused.
+  Reuse serve(const Tokens& prompt, std::string salt = {}) {
+    auto r = open(prompt, std::move(salt));
+    EXPECT_TRUE(r && finish(*r));
+    if (!r) return {};
+    store->mark_resume_point(*r->seq);
+    const Reuse reuse = store->reuse(*r->seq);
+    EXPECT_EQ(reuse.from_ram + reuse.from_disk + reuse.from_in_flight, reuse.tokens_reused);
+    close(*r);
+    return reuse;
+  }
+
+  void check() const {
+    const StoreStats s = store->stats();
+    ASSERT_LE(s.committed_bytes, s.arena_bytes_max);
+    ASSERT_LE(s.unpinned_bytes + s.pinned_bytes, s.committed_bytes);
+  }
+  void check_unpinned() const { ASSERT_LE(store->stats().unpinned_bytes, options_.unpinned_bytes); }
+
+  platform::FakeClock clock;
+  std::shared_ptr<FakeDiskTier::Stored> stored = std::make_shared<FakeDiskTier::Stored>();
+  std::shared_ptr<FakeDiskTier::Knobs> knobs = std::make_shared<FakeDiskTier::Knobs>();
+  std::unique_ptr<StoreImpl> store;
+  FakeDiskTier* disk = nullptr;
+  std::int64_t computed = 0;  // Tokens that the kernel wrote.
+
+ private:
+  static void extend_hash(Run& r) {
+    std::uint64_t h = r.hash.empty() ? 1 : r.hash.back();
+    for (std::size_t i = r.hash.size(); i < r.tokens.size(); ++i)
+      r.hash.push_back(h = mix(h, static_cast<std::uint64_t>(r.tokens[i])));
+  }
+  // The two K and two V values of a token: K is [k_dim][32 tokens], V is [32 tokens][v_dim], 2 bytes each.
+  template <typename Fn>
+  static void for_values(const kernels::KvLayer& kv, std::byte* slot, std::int64_t position, std::uint64_t hash,
+                         LayerIndex layer, Fn&& fn) {
+    const std::int64_t t = position % kBlockTokens;
+    const std::uint64_t h = mix(hash, layer.v);
+    auto* k = reinterpret_cast<std::uint16_t*>(slot + kv.k_offset);
+    auto* v = reinterpret_cast<std::uint16_t*>(slot + kv.v_offset);
+    for (int d = 0; d < 2; ++d) {
+      fn(k[d * kBlockTokens + t], static_cast<std::uint16_t>(h >> (16 * d)));
+      fn(v[t * 2 + d], static_cast<std::uint16_t>(h >> (32 + 16 * d)));
+    }
+  }
+  void compute(model::KvView& view, const model::CacheGroup& group, LayerIndex layer,
+               const std::vector<std::pair<Run*, std::int64_t>>& parts) {
+    const auto runs = view.runs(layer);
+    ASSERT_EQ(runs.size(), parts.size());
+    const kernels::KvLayer& kv = view.layer(layer);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const kernels::KvRun& run = runs[i];
+      const Run& r = *parts[i].first;
+      ASSERT_EQ(run.first_position, store->length(*r.seq));
+      for (std::int64_t p = run.first_position; p < run.first_position + run.count; ++p)
+        for_values(kv, run.blocks[p / kBlockTokens], p, r.hash[static_cast<std::size_t>(p)], layer,
+                   [](std::uint16_t& at, std::uint16_t value) { at = value; });
+      // Everything that the first query of the run, and so any of them, may see.
+      for (std::int64_t p = group.first_needed(run.first_position); p < run.first_position; ++p)
+        for_values(kv, run.blocks[p / kBlockTokens], p, r.hash[static_cast<std::size_t>(p)], layer,
+                   [&](std::uint16_t& at, std::uint16_t value) {
+                     if (at != value)
+                       ADD_FAILURE() << "layer " << layer.v << " position " << p << " of " << run.first_position
+                                     << " holds other bytes";
+                   });
+    }
+  }
+
+  RigOptions options_;
+};
+
+}  // namespace lode::kv::test
