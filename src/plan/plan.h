@@ -1,0 +1,121 @@
+// (hardware, model, options) -> Plan, or a refusal with numbers. Pure: reads no file, no clock, no environment. Owns
+// nothing. Any thread.
+//
+// Each option that is set is a constraint; the rest is planned around it. What cannot be met is a Status that names the
+// shortage in bytes and the nearest settings that fit; what is legal but unwise is a warning with figures.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "gguf/gguf.h"
+#include "kernels/kernels.h"
+#include "model/kv_view.h"
+#include "platform/machine.h"
+
+namespace lode::plan {
+
+using Hardware = platform::Hardware;
+
+// What sizes the scratch of a step.
+struct WorkspaceShape {
+  std::int64_t chunk = 0;    // Prompt tokens in a step, beside one decoded token for each other slot.
+  std::int64_t context = 0;  // Longest sequence.
+  int slots = 0, threads = 0;
+};
+
+struct ModelFacts {
+  std::string name;
+  std::uint64_t file_bytes = 0;  // All parts.
+  // Weights by class, as they lie in memory; each tensor in one class (a tied embedding is an output).
+  std::uint64_t embedding_bytes = 0, output_bytes = 0, attention_bytes = 0, ffn_bytes = 0, other_bytes = 0;
+  std::uint64_t repacked_bytes = 0;  // Copies of weights in another layout, beside the file's own bytes.
+  std::int64_t vocab = 0, width = 0, ffn = 0, heads = 0, layers = 0;
+  std::int64_t context_trained = 0;
+  std::vector<model::CacheGroup> groups;
+  // Bytes of scratch and logits for a step; must not shrink when any part of the shape grows.
+  std::function<std::uint64_t(const WorkspaceShape&)> workspace_bytes;
+  std::optional<std::uint64_t> engine_bytes;  // Code, tokenizer, threads. Unset: estimated from the vocabulary.
+};
+
+struct DiskOption {
+  enum class Kind : std::uint8_t { off, folder } kind = Kind::off;
+  std::filesystem::path folder;
+  std::optional<std::uint64_t> bytes_max;  // --kv-disk-max. Unset: 10% of the free space.
+  std::uint64_t bytes_stored = 0;          // What the folder holds already: counted as free, so that restarts agree.
+};
+
+struct Options {
+  std::optional<std::int64_t> context;  // Tokens per slot.
+  std::optional<int> slots;
+  std::optional<std::int64_t> chunk;
+  std::optional<int> threads;
+  kernels::KvType k_type = kernels::KvType::f16, v_type = kernels::KvType::f16;
+  std::vector<kernels::KvType> smaller_types;  // Types that a refusal may advise beside those chosen.
+  std::optional<std::uint64_t> memory;         // --memory: for the whole process. Shares are resolved by the caller.
+  std::optional<std::uint64_t> kv_ram;         // --kv-ram
+  DiskOption disk;
+  gguf::LoadMode load_mode = gguf::LoadMode::mmap;
+};
+
+struct Line {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::string reason;
+};
+
+// One cache group's price.
+struct GroupLine {
+  std::string name;                         // "full attention, 3 layers"
+  std::uint64_t bytes_per_1000_tokens = 0;  // 0 once a window is full: see bytes_fixed.
+  std::uint64_t bytes_fixed = 0;            // What one sequence of the planned context needs where it does not grow.
+};
+
+struct Plan {
+  std::string model;
+  std::int64_t context = 0;  // Tokens per slot: every slot may grow to it.
+  std::int64_t context_trained = 0;
+  std::int64_t chunk = 0;
+  int slots = 0, threads = 0;
+  kernels::KvType k_type = kernels::KvType::f16, v_type = kernels::KvType::f16;
+  gguf::LoadMode load_mode = gguf::LoadMode::mmap;
+
+  std::uint64_t memory_bytes = 0;   // Planned with: the sum of `lines`.
+  std::uint64_t weights_bytes = 0;  // All of them, resident or not.
+  std::uint64_t workspace_bytes = 0;
+  std::uint64_t sequence_bytes = 0;      // KV of one sequence of `context` tokens, in whole pieces.
+  std::uint64_t arena_bytes_max = 0;     // Hard bound on committed KV, pinned and not; a multiple of kPieceBytes.
+  std::uint64_t kv_ram_bytes_max = 0;    // Bound on KV that no live sequence pins; <= arena_bytes_max.
+  std::uint64_t resident_bytes_min = 0;  // Predicted after load, no KV yet.
+  std::uint64_t resident_bytes_max = 0;  // Predicted with the arena full.
+  std::optional<std::filesystem::path> disk_folder;  // nullopt: no disk tier.
+  std::uint64_t disk_quota_bytes = 0;
+
+  std::vector<Line> lines;  // Where memory_bytes goes; adds up exactly.
+  std::vector<GroupLine> groups;
+  std::vector<Line> settings;         // Context, slots, chunk, threads, disk: bytes is the value, reason says why.
+  std::vector<std::string> warnings;  // Legal but unwise, with figures.
+  std::vector<std::string> notes;     // What a user should know at start: a clamped context, context per slot.
+
+  std::string text() const;  // The table that `lode plan` prints.
+  nlohmann::ordered_json json() const;
+};
+
+// KV memory is committed in pieces of this size (memory::kPieceBytes, which this room may not see).
+inline constexpr std::uint64_t kPieceBytes = 2ull << 20;
+
+Result<Plan> make(const Hardware& hardware, const ModelFacts& facts, const Options& options);
+
+// KV bytes that one sequence of `tokens` pins: whole blocks, and whole pieces for each group.
+std::uint64_t sequence_bytes(const ModelFacts& facts, kernels::KvType k_type, kernels::KvType v_type,
+                             std::int64_t tokens, std::int64_t chunk);
+
+std::string_view kv_type_name(kernels::KvType type);
+
+}  // namespace lode::plan
