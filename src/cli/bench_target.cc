@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>
+#include <deque>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -142,13 +143,15 @@ void BenchTarget::ask_for_model() {
   context_ = context_of(model);
 }
 
+// The last three lines of the server's output, as one: the last alone may only be a hint.
 std::string BenchTarget::last_words() const {
   std::ifstream file(folder_ / "server.log");
-  std::string line, last = "it said nothing";
-  while (std::getline(file, line)) {
-    if (!line.empty()) last = line;
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) lines.push_back(line);
+    if (lines.size() > 3) lines.pop_front();
   }
-  return last;
+  return lines.empty() ? "it said nothing" : fmt::format("{}", fmt::join(lines, " | "));
 }
 
 }  // namespace lode::cli
