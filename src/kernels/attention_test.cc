@@ -284,6 +284,8 @@ void expect_chunks_agree(Ops ops, const Case& c, std::int64_t tokens) {
   const std::vector<float> expected = one.all(s, tokens);
   for (const std::int64_t chunk : {1, 7, 31, 32, 64}) {
     EXPECT_TRUE(same_bits(expected, one.all(s, chunk))) << "chunk " << chunk;
+  }
+  for (const std::int64_t chunk : {9, 100}) {
     EXPECT_TRUE(same_bits(expected, three.all(s, chunk))) << "chunk " << chunk << ", three threads";
   }
 }

@@ -32,13 +32,15 @@ struct Tile {
   std::int64_t kv_head;
   std::int64_t row0;  // First row: token row0 / group of the run, query head kv_head * group + row0 % group.
   int rows;
-  std::int64_t v_pad;  // v_dim rounded up to 16.
+  std::int64_t v_pad;      // v_dim rounded up to 16.
+  std::int64_t last_span;  // The last that this tile goes on to on this thread.
   // In scratch:
   float* q;                        // [rows / 6, k_dim, 6], scaled
   float* s;                        // [rows, 256]
   float* o;                        // [rows, v_pad]
   float* k_panel;                  // [k_dim, 16]
   float* v_panel;                  // [256, 16]
+  float* span_o;                   // [12, v_pad]: o of the current span where V is read in its blocks
   float *m, *l;                    // [rows] running
   float *span_m, *span_l, *a, *b;  // [rows] of the current span; merge factors
   std::int32_t *begin, *end;       // [rows] visible tokens of the current span; equal: none
@@ -74,6 +76,7 @@ Tile make_tile(const Stream& stream, int thread, const AttentionArgs& args, cons
   };
   tile.k_panel = take(kPanel * args.layer.k_dim);
   tile.v_panel = take(kPanel * kSpanTokens);
+  tile.span_o = take(kDirectRows * tile.v_pad);
   tile.s = take(micro * kSpanTokens);
   tile.o = take(micro * tile.v_pad);
   tile.q = take(micro * args.layer.k_dim);
@@ -139,11 +142,14 @@ template <typename T>
 void span_scores_direct(const Tile& tile, std::int64_t span, Rows rows) {
   const std::int64_t k_dim = tile.args->layer.k_dim;
   const std::int64_t begin = tile.begin[rows.first], end = tile.end[rows.last - 1];
-  for (std::int64_t block = begin / kBlockTokens; block * kBlockTokens < end; ++block) {
+  const std::int64_t first = begin / kBlockTokens, last = (end - 1) / kBlockTokens;
+  for (std::int64_t block = first; block <= last; ++block) {
     const T* k = k_block<T>(tile, span, block);
+    // After the last block of K comes the first of V.
+    const T* ahead = block < last ? k_block<T>(tile, span, block + 1) : v_block<T>(tile, span, first);
     for_micro_tiles(rows, [&](int r, int count) {
       const float* q = tile.q + r / kMicroRows * k_dim * kMicroRows + r % kMicroRows;
-      scores32(count, q, k, k_dim, tile.s + r * kSpanTokens + block * kBlockTokens);
+      scores_block(count, q, k, ahead, k_dim, tile.s + r * kSpanTokens + block * kBlockTokens);
     });
   }
 }
@@ -161,61 +167,70 @@ void span_scores_panels(const Tile& tile, std::int64_t span, Rows rows) {
     for_micro_tiles(rows, [&](int r, int count) {
       if (t >= tile.end[r + count - 1] || t + kPanel <= tile.begin[r]) return;
       const float* q = tile.q + r / kMicroRows * k_dim * kMicroRows + r % kMicroRows;
-      scores16(count, q, tile.k_panel, kPanel, k_dim, tile.s + r * kSpanTokens + t);
+      scores_panel(count, q, tile.k_panel, k_dim, tile.s + r * kSpanTokens + t);
     });
   }
 }
 
-// V of tokens [t, t + pieces of `length`) for 16 dims: piece i starts at piece[i].
+// V of 16 dims of consecutive tokens [begin, end), and what to fetch meanwhile.
 template <typename T>
-struct VPanel {
-  const T* piece[kSpanBlocks];
-  std::int64_t length;  // Tokens in a piece: 32 where V lies in its blocks, 256 in a converted panel.
-  std::int64_t stride;
+struct VPiece {
+  const T* v;      // [end - begin, stride]
+  const T* ahead;  // The same shape.
+  std::int64_t stride, begin, end;
 };
 
-template <typename T>
-void pv_range(int rows, const float* p, const VPanel<T>& v, std::int64_t begin, std::int64_t end, float* acc) {
-  for (std::int64_t t = begin; t < end;) {
-    const std::int64_t piece = t / v.length, stop = std::min(end, (piece + 1) * v.length);
-    pv(rows, p + t, v.piece[piece] + (t - piece * v.length) * v.stride, v.stride, stop - t, acc);
-    t = stop;
-  }
-}
-
-// PV of one micro-tile and 16 dims. Tokens that all rows see go through the wide kernel; the ragged ends, at most a few
-// tokens, row by row, so that no row ever multiplies a V that it can't see (0 * NaN is NaN).
-template <typename T>
-void pv_micro_tile(const Tile& tile, int r0, int count, const VPanel<T>& v, float* acc) {
+// Adds one piece's PV to acc [count, 16] of rows [r0, r0 + count) of one micro-tile. Tokens that all rows see go
+// through the wide kernel; the ragged ends, at most a few tokens, row by row, so that no row ever multiplies a V that
+// it can't see (0 * NaN is NaN).
+template <Source SOURCE, typename T>
+void pv_piece(const Tile& tile, int r0, int count, const VPiece<T>& piece, float* acc) {
   const float* p = tile.s + r0 * kSpanTokens;
-  std::fill_n(acc, count * kPanel, 0.0f);
+  const auto add = [&](int row, int rows, std::int64_t begin, std::int64_t end) {
+    begin = std::max(begin, piece.begin);
+    end = std::min(end, piece.end);
+    if (begin >= end) return;
+    const std::int64_t skip = (begin - piece.begin) * piece.stride;
+    pv<SOURCE>(rows, p + row * kSpanTokens + begin, piece.v + skip, piece.ahead + skip, piece.stride, end - begin,
+               acc + row * kPanel);
+  };
   const std::int64_t common_begin = tile.begin[r0 + count - 1];
   const std::int64_t common_end = std::max<std::int64_t>(tile.end[r0], common_begin);
-  for (int i = 0; i < count; ++i) {
-    const std::int64_t begin = tile.begin[r0 + i], end = std::min<std::int64_t>(tile.end[r0 + i], common_begin);
-    if (begin < end) pv_range(1, p + i * kSpanTokens, v, begin, end, acc + i * kPanel);
+  if (tile.begin[r0] < common_begin) {
+    for (int i = 0; i < count; ++i) {
+      add(i, 1, tile.begin[r0 + i], std::min<std::int64_t>(tile.end[r0 + i], common_begin));
+    }
   }
-  if (common_begin < common_end) pv_range(count, p, v, common_begin, common_end, acc);
-  for (int i = 0; i < count; ++i) {
-    const std::int64_t begin = std::max<std::int64_t>(tile.begin[r0 + i], common_end), end = tile.end[r0 + i];
-    if (begin < end) pv_range(1, p + i * kSpanTokens, v, begin, end, acc + i * kPanel);
+  add(0, count, common_begin, common_end);
+  if (tile.end[r0 + count - 1] > common_end) {
+    for (int i = 0; i < count; ++i) add(i, 1, std::max<std::int64_t>(tile.begin[r0 + i], common_end), tile.end[r0 + i]);
   }
 }
 
-// Calls sink(row, x, acc [16]) with the span's o of every row and every 16 dims starting at x.
+// Calls sink(row, x, acc [16]) with the span's o of every row and every 16 dims starting at x. Block by block, so that
+// V is read in the order it lies in; the sums wait in L1.
 template <typename T, typename Sink>
 void span_pv_direct(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink) {
   const std::int64_t v_dim = tile.args->layer.v_dim;
-  const std::int64_t begin = tile.begin[rows.first], end = tile.end[rows.last - 1];
-  VPanel<T> v{.piece = {}, .length = kBlockTokens, .stride = v_dim};
-  const std::int64_t first = begin / kBlockTokens, last = (end - 1) / kBlockTokens;
-  alignas(32) float acc[kMicroRows * kPanel];
-  for (std::int64_t x = 0; x < v_dim; x += kPanel) {
-    for (std::int64_t block = first; block <= last; ++block) v.piece[block] = v_block<T>(tile, span, block) + x;
-    for_micro_tiles(rows, [&](int r, int count) {
-      pv_micro_tile(tile, r, count, v, acc);
-      for (int i = 0; i < count; ++i) sink(r + i, x, acc + i * kPanel);
-    });
+  const std::int64_t first = tile.begin[rows.first] / kBlockTokens, last = (tile.end[rows.last - 1] - 1) / kBlockTokens;
+  const auto acc = [&](int r, std::int64_t x) {
+    return tile.span_o + (r / kMicroRows * v_dim + x) * kMicroRows + r % kMicroRows * kPanel;
+  };
+  std::fill_n(tile.span_o, (tile.rows + kMicroRows - 1) / kMicroRows * kMicroRows * v_dim, 0.0f);
+  for (std::int64_t block = first; block <= last; ++block) {
+    const T* v = v_block<T>(tile, span, block);
+    // After the last block of V comes the next span's K, if this tile goes on to it.
+    const T* ahead = block < last            ? v_block<T>(tile, span, block + 1)
+                     : span < tile.last_span ? k_block<T>(tile, span + 1, 0)
+                                             : v;
+    const std::int64_t begin = block * kBlockTokens;
+    for (std::int64_t x = 0; x < v_dim; x += kPanel) {
+      const VPiece<T> piece{v + x, ahead + x, v_dim, begin, begin + kBlockTokens};
+      for_micro_tiles(rows, [&](int r, int count) { pv_piece<Source::blocks>(tile, r, count, piece, acc(r, x)); });
+    }
+  }
+  for (int r = rows.first; r < rows.last; ++r) {
+    for (std::int64_t x = 0; x < v_dim; x += kPanel) sink(r, x, acc(r, x));
   }
 }
 
@@ -240,12 +255,13 @@ void convert_v(const Tile& tile, std::int64_t span, std::int64_t begin, std::int
 template <typename T, typename Sink>
 void span_pv_panels(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink) {
   const std::int64_t begin = tile.begin[rows.first], end = tile.end[rows.last - 1];
-  const VPanel<float> v{.piece = {tile.v_panel}, .length = kSpanTokens, .stride = kPanel};
+  const VPiece<float> piece{tile.v_panel, tile.v_panel, kPanel, 0, kSpanTokens};
   alignas(32) float acc[kMicroRows * kPanel];
   for (std::int64_t x = 0; x < tile.args->layer.v_dim; x += kPanel) {
     convert_v<T>(tile, span, begin, end, x);
     for_micro_tiles(rows, [&](int r, int count) {
-      pv_micro_tile(tile, r, count, v, acc);
+      std::fill_n(acc, count * kPanel, 0.0f);
+      pv_piece<Source::panel>(tile, r, count, piece, acc);
       for (int i = 0; i < count; ++i) sink(r + i, x, acc + i * kPanel);
     });
   }
@@ -321,8 +337,8 @@ void run_tile(Tile& tile) {
   std::fill_n(tile.l, tile.rows, 0.0f);
   std::fill_n(tile.o, tile.rows * tile.v_pad, 0.0f);
   const std::int64_t first = first_visible(*tile.args, tile.position(0)) / kSpanTokens;
-  const std::int64_t last = tile.position(tile.rows - 1) / kSpanTokens;
-  for (std::int64_t span = first; span <= last; ++span) {
+  tile.last_span = tile.position(tile.rows - 1) / kSpanTokens;
+  for (std::int64_t span = first; span <= tile.last_span; ++span) {
     const Rows rows = span_softmax(tile, span);
     if (rows.empty()) continue;
     merge_rows(tile, rows);
@@ -348,6 +364,7 @@ struct SpanRoom {
 void run_tile_span(Tile& tile, std::int64_t span, const SpanRoom& room) {
   const Rows rows = find_rows(tile, span);
   if (rows.empty()) return;
+  tile.last_span = span;
   load_queries(tile);
   span_softmax(tile, span);
   const std::int64_t v_dim = tile.args->layer.v_dim;

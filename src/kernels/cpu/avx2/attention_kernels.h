@@ -23,25 +23,53 @@ static inline __m256 load8(const Half* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
+template <typename T>
+static inline void prefetch(const T* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);  // Into L2: a block ahead may exceed what L1 can hold.
+}
+
+// Where K and V are read: in a converted panel that lies in L1, or in the blocks themselves. From blocks a kernel also
+// asks for the bytes it is told come next, one row per row it reads: few query rows wait for memory, and neither the
+// halves of V rows nor the jump to another block is a pattern that the processor's own prefetcher follows.
+enum class Source : std::uint8_t { panel, blocks };
+
 // s[r][t] = sum over d, ascending, of q[d][r] k[d][t], for 8 VECS tokens.
-// q [k_dim, 6], k [k_dim, k_stride], s [ROWS, 256].
-template <int ROWS, int VECS, typename T>
-static void score_kernel(const float* q, const T* k, std::int64_t k_stride, std::int64_t k_dim, float* s) {
-  __m256 acc[ROWS][VECS];
-#pragma GCC unroll 6
-  for (int r = 0; r < ROWS; ++r) {
+// q [k_dim, 6], k [k_dim, k_stride], ahead [k_dim, k_stride], s [ROWS, 256].
+template <int ROWS, int VECS, Source SOURCE, typename T>
+static void score_kernel(const float* q, const T* k, const T* ahead, std::int64_t k_stride, std::int64_t k_dim,
+                         float* s) {
+  __m256 acc[VECS][ROWS];
 #pragma GCC unroll 4
-    for (int v = 0; v < VECS; ++v) acc[r][v] = _mm256_setzero_ps();
+  for (int v = 0; v < VECS; ++v) {
+#pragma GCC unroll 6
+    for (int r = 0; r < ROWS; ++r) acc[v][r] = _mm256_setzero_ps();
   }
   for (std::int64_t d = 0; d < k_dim; ++d) {
-    __m256 kv[VECS];
-#pragma GCC unroll 4
-    for (int v = 0; v < VECS; ++v) kv[v] = load8(k + 8 * v);
+    if constexpr (SOURCE == Source::blocks) {
+      prefetch(ahead);
+      if constexpr (VECS * 8 * sizeof(T) > 64) prefetch(ahead + kPanel);
+      ahead += k_stride;
+    }
+    if constexpr (VECS <= 2) {  // K in registers, one q after another.
+      __m256 kv[VECS];
+#pragma GCC unroll 2
+      for (int v = 0; v < VECS; ++v) kv[v] = load8(k + 8 * v);
 #pragma GCC unroll 6
-    for (int r = 0; r < ROWS; ++r) {
-      const __m256 qr = _mm256_broadcast_ss(q + r);
+      for (int r = 0; r < ROWS; ++r) {
+        const __m256 qr = _mm256_broadcast_ss(q + r);
+#pragma GCC unroll 2
+        for (int v = 0; v < VECS; ++v) acc[v][r] = _mm256_fmadd_ps(qr, kv[v], acc[v][r]);
+      }
+    } else {  // q in registers, one vector of K after another.
+      __m256 qr[ROWS];
+#pragma GCC unroll 6
+      for (int r = 0; r < ROWS; ++r) qr[r] = _mm256_broadcast_ss(q + r);
 #pragma GCC unroll 4
-      for (int v = 0; v < VECS; ++v) acc[r][v] = _mm256_fmadd_ps(qr, kv[v], acc[r][v]);
+      for (int v = 0; v < VECS; ++v) {
+        const __m256 kv = load8(k + 8 * v);
+#pragma GCC unroll 6
+        for (int r = 0; r < ROWS; ++r) acc[v][r] = _mm256_fmadd_ps(qr[r], kv, acc[v][r]);
+      }
     }
     q += kMicroRows;
     k += k_stride;
@@ -49,14 +77,15 @@ static void score_kernel(const float* q, const T* k, std::int64_t k_stride, std:
 #pragma GCC unroll 6
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < VECS; ++v) _mm256_storeu_ps(s + r * kSpanTokens + 8 * v, acc[r][v]);
+    for (int v = 0; v < VECS; ++v) _mm256_storeu_ps(s + r * kSpanTokens + 8 * v, acc[v][r]);
   }
 }
 
 // acc[r][x] += sum over t in [0, count), ascending, of p[r][t] v[t][x], for 16 dims x.
-// p [ROWS, 256], v [count, v_stride], acc [ROWS, 16].
-template <int ROWS, typename T>
-static void pv_kernel(const float* p, const T* v, std::int64_t v_stride, std::int64_t count, float* out) {
+// p [ROWS, 256], v [count, v_stride], ahead [count, v_stride], acc [ROWS, 16].
+template <int ROWS, Source SOURCE, typename T>
+static void pv_kernel(const float* p, const T* v, const T* ahead, std::int64_t v_stride, std::int64_t count,
+                      float* out) {
   __m256 acc[ROWS][2];
 #pragma GCC unroll 6
   for (int r = 0; r < ROWS; ++r) {
@@ -64,6 +93,10 @@ static void pv_kernel(const float* p, const T* v, std::int64_t v_stride, std::in
     acc[r][1] = _mm256_loadu_ps(out + r * kPanel + 8);
   }
   for (std::int64_t t = 0; t < count; ++t) {
+    if constexpr (SOURCE == Source::blocks) {
+      prefetch(ahead);
+      ahead += v_stride;
+    }
     const __m256 v0 = load8(v), v1 = load8(v + 8);
 #pragma GCC unroll 6
     for (int r = 0; r < ROWS; ++r) {
@@ -80,41 +113,47 @@ static void pv_kernel(const float* p, const T* v, std::int64_t v_stride, std::in
   }
 }
 
-// Scores of 16 tokens.
-template <typename T>
-static void scores16(int rows, const float* q, const T* k, std::int64_t k_stride, std::int64_t k_dim, float* s) {
+// Scores of a panel of 16 tokens, converted to f32.
+static inline void scores_panel(int rows, const float* q, const float* k, std::int64_t k_dim, float* s) {
   switch (rows) {
-    case 1: return score_kernel<1, 2>(q, k, k_stride, k_dim, s);
-    case 2: return score_kernel<2, 2>(q, k, k_stride, k_dim, s);
-    case 3: return score_kernel<3, 2>(q, k, k_stride, k_dim, s);
-    case 4: return score_kernel<4, 2>(q, k, k_stride, k_dim, s);
-    case 5: return score_kernel<5, 2>(q, k, k_stride, k_dim, s);
-    default: return score_kernel<6, 2>(q, k, k_stride, k_dim, s);
+    case 1: return score_kernel<1, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
+    case 2: return score_kernel<2, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
+    case 3: return score_kernel<3, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
+    case 4: return score_kernel<4, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
+    case 5: return score_kernel<5, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
+    default: return score_kernel<6, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
   }
 }
 
-// Scores of a whole block of 32 tokens: few rows take whole cache lines, so that memory is read in order.
+template <int ROWS, typename T>
+static void scores_halves(const float* q, const T* k, const T* ahead, std::int64_t k_dim, float* s) {
+  score_kernel<ROWS, 2, Source::blocks>(q, k, ahead, kBlockTokens, k_dim, s);
+  score_kernel<ROWS, 2, Source::blocks>(q, k + kPanel, ahead + kPanel, kBlockTokens, k_dim, s + kPanel);
+}
+
+// Scores of a whole block of 32 tokens where it lies, fetching the block `ahead`.
 template <typename T>
-static void scores32(int rows, const float* q, const T* k, std::int64_t k_dim, float* s) {
+static void scores_block(int rows, const float* q, const T* k, const T* ahead, std::int64_t k_dim, float* s) {
   switch (rows) {
-    case 1: return score_kernel<1, 4>(q, k, kBlockTokens, k_dim, s);
-    case 2: return score_kernel<2, 4>(q, k, kBlockTokens, k_dim, s);
-    case 3: return score_kernel<3, 4>(q, k, kBlockTokens, k_dim, s);
-    default:
-      scores16(rows, q, k, kBlockTokens, k_dim, s);
-      scores16(rows, q, k + kPanel, kBlockTokens, k_dim, s + kPanel);
+    case 1: return score_kernel<1, 4, Source::blocks>(q, k, ahead, kBlockTokens, k_dim, s);
+    case 2: return score_kernel<2, 4, Source::blocks>(q, k, ahead, kBlockTokens, k_dim, s);
+    case 3: return score_kernel<3, 4, Source::blocks>(q, k, ahead, kBlockTokens, k_dim, s);
+    case 4: return scores_halves<4>(q, k, ahead, k_dim, s);
+    case 5: return scores_halves<5>(q, k, ahead, k_dim, s);
+    default: return scores_halves<6>(q, k, ahead, k_dim, s);
   }
 }
 
-template <typename T>
-static void pv(int rows, const float* p, const T* v, std::int64_t v_stride, std::int64_t count, float* acc) {
+template <Source SOURCE, typename T>
+static void pv(int rows, const float* p, const T* v, const T* ahead, std::int64_t v_stride, std::int64_t count,
+               float* acc) {
   switch (rows) {
-    case 1: return pv_kernel<1>(p, v, v_stride, count, acc);
-    case 2: return pv_kernel<2>(p, v, v_stride, count, acc);
-    case 3: return pv_kernel<3>(p, v, v_stride, count, acc);
-    case 4: return pv_kernel<4>(p, v, v_stride, count, acc);
-    case 5: return pv_kernel<5>(p, v, v_stride, count, acc);
-    default: return pv_kernel<6>(p, v, v_stride, count, acc);
+    case 1: return pv_kernel<1, SOURCE>(p, v, ahead, v_stride, count, acc);
+    case 2: return pv_kernel<2, SOURCE>(p, v, ahead, v_stride, count, acc);
+    case 3: return pv_kernel<3, SOURCE>(p, v, ahead, v_stride, count, acc);
+    case 4: return pv_kernel<4, SOURCE>(p, v, ahead, v_stride, count, acc);
+    case 5: return pv_kernel<5, SOURCE>(p, v, ahead, v_stride, count, acc);
+    default: return pv_kernel<6, SOURCE>(p, v, ahead, v_stride, count, acc);
   }
 }
 

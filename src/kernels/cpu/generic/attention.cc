@@ -22,11 +22,11 @@ std::size_t attention_scratch_bytes(std::int64_t head_dim_max) {
   const auto dim = static_cast<std::size_t>((head_dim_max + 15) / 16 * 16);
   // generic: one span of K and of V, q, o, a span's o and its scores, in f32.
   const std::size_t generic = (2 * kSpanTokens * dim + 3 * dim + kSpanTokens) * sizeof(float);
-  // avx2: a tile's q, scores and o, at most 320 KiB except for enormous heads (6 rows), a panel of K and of V, and 10
-  // numbers a row (avx2/attention.cc).
+  // avx2: a tile's q, scores and o, at most 320 KiB except for enormous heads (6 rows), a panel of K and of V, 12 rows
+  // of o, and 8 numbers a row (avx2/attention.cc).
   const std::size_t six_rows = 6 * (2 * dim + kSpanTokens) * sizeof(float);
   const std::size_t tile = six_rows > 320 * 1024 ? six_rows : 320 * 1024;
-  const std::size_t avx2 = tile + (16 * dim + 16 * kSpanTokens) * sizeof(float) + 16 * 1024;
+  const std::size_t avx2 = tile + (16 * dim + 16 * kSpanTokens + 12 * dim) * sizeof(float) + 16 * 1024;
   return ((generic > avx2 ? generic : avx2) + 63) / 64 * 64;
 }
 
