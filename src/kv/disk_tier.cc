@@ -215,6 +215,11 @@ std::optional<Doomed> DiskTierImpl::take_victim(const BlockKey& parent) {
 bool DiskTierImpl::make_room(const WriteOrder& order, std::vector<Doomed>& victims) {
   auto& ledger = writer_->ledger();
   if (order.reserved_bytes > config_.quota_bytes) return false;
+  // An extent whose parent is not stored is of no use until that is: it takes room, but nobody's place.
+  const bool orphan = order.meta.first_index > 0 && !index_.block(order.meta.parent) &&
+                      std::none_of(pending_.begin(), pending_.end(),
+                                   [&](const auto& entry) { return entry.first.last == order.meta.parent; });
+  if (orphan && ledger.projected() + order.reserved_bytes > config_.quota_bytes) return false;
   while (ledger.projected() + order.reserved_bytes > config_.quota_bytes) {
     auto victim = take_victim(order.meta.parent);
     if (!victim) return false;

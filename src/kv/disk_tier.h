@@ -25,23 +25,33 @@
 namespace lode::kv {
 
 struct DiskConfig {
-  std::filesystem::path dir;                      // The KV folder that --kv-disk names; created 0700.
+  std::filesystem::path dir;  // The KV folder that --kv-disk names; created 0700.
   std::array<std::uint8_t, 32> model_fingerprint{};
-  std::vector<model::BlockLayout> groups;         // Layout of a block per GroupId.
-  std::uint64_t quota_bytes = 0;                  // Allocated bytes of all extents under `dir`; a hard bound.
-  std::uint64_t free_floor_bytes = 1ull << 30;    // Never write when the file system has less free than this.
+  std::vector<model::BlockLayout> groups;       // Layout of a block per GroupId.
+  std::uint64_t quota_bytes = 0;                // Allocated bytes of all extents under `dir`; a hard bound.
+  std::uint64_t free_floor_bytes = 1ull << 30;  // Never write when the file system has less free than this.
   std::uint64_t write_bytes_per_day_max = 100ull << 30;
-  std::uint64_t queue_bytes_max = 64ull << 20;    // Bytes waiting to be written; beyond it a write is dropped.
-  enum class ReadMode { automatic, pread_threads } read_mode = ReadMode::automatic;  // automatic: io_uring, else threads.
+  std::uint64_t queue_bytes_max = 64ull << 20;  // Bytes waiting to be written; beyond it a write is dropped.
+  enum class ReadMode {
+    automatic,
+    pread_threads
+  } read_mode = ReadMode::automatic;  // automatic: io_uring, else threads.
 };
 
 struct DiskBlock {
   BlockKey key, parent;
-  std::int64_t index = 0;                         // Position of its first token / 32.
+  std::int64_t index = 0;  // Position of its first token / 32.
   std::array<TokenId, kBlockTokens> ids{};
 };
 
-enum class WriteResult : std::uint8_t { queued, dropped_queue_full, dropped_quota, dropped_daily_cap, dropped_read_only, dropped_disk_error };
+enum class WriteResult : std::uint8_t {
+  queued,
+  dropped_queue_full,
+  dropped_quota,
+  dropped_daily_cap,
+  dropped_read_only,
+  dropped_disk_error
+};
 
 // One restore in flight: many blocks of several groups, read layer by layer. Owned by the DiskTier; the caller ends it
 // with release(). Layer states may be read by any thread.
@@ -50,24 +60,25 @@ class ReadTicket {
   virtual ~ReadTicket() = default;
   // Blocks until every slice of `layer` in this ticket is in place or has failed. True: all in place and verified.
   virtual bool wait_layer(LayerIndex layer) = 0;
-  virtual bool done() const = 0;                  // No slice is pending any more.
+  virtual bool done() const = 0;  // No slice is pending any more.
   // Items (indices into the span given to start_read) with at least one failed slice; complete once done().
   virtual std::vector<std::size_t> failed() const = 0;
-  virtual std::uint64_t bytes() const = 0;        // Bytes read for it.
+  virtual std::uint64_t bytes() const = 0;  // Bytes read for it.
 };
 
 struct DiskStats {
   std::uint64_t extents = 0, blocks = 0, bytes_allocated = 0, quota_bytes = 0;
   std::uint64_t bytes_written = 0, bytes_read = 0, bytes_written_today = 0, queue_bytes = 0;
   std::uint64_t writes_dropped = 0, write_errors = 0, corrupt_slices = 0, files_set_aside = 0, evicted_extents = 0;
-  std::string mode;                               // "io_uring O_DIRECT", "pread threads, buffered", "read-only", "off: <why>"
+  std::string mode;  // "io_uring O_DIRECT", "pread threads, buffered", "read-only", "off: <why>"
 };
 
 class DiskTier {
  public:
   // Opens or creates the folder, takes its lock (another writer: read-only), loads the index log or rebuilds it from
   // the extents. A folder that cannot be used is an error saying why; the server then runs without this tier.
-  static Result<std::unique_ptr<DiskTier>> open(const DiskConfig& config, platform::FileSystem& fs, platform::Clock& clock);
+  static Result<std::unique_ptr<DiskTier>> open(const DiskConfig& config, platform::FileSystem& fs,
+                                                platform::Clock& clock);
   virtual ~DiskTier() = default;
 
   // Whether this block of this group can be read (as far as the index knows).
@@ -85,13 +96,13 @@ class DiskTier {
   struct ReadItem {
     BlockKey key;
     GroupId group;
-    std::byte* dst = nullptr;                     // block_bytes of the group, 4 KiB aligned; written by I/O threads.
+    std::byte* dst = nullptr;  // block_bytes of the group, 4 KiB aligned; written by I/O threads.
   };
   // Starts reading all items, lower layers first. The destinations must stay until done().
   virtual ReadTicket* start_read(std::span<const ReadItem> items) = 0;
-  virtual void release(ReadTicket* ticket) = 0;   // Waits for done().
+  virtual void release(ReadTicket* ticket) = 0;  // Waits for done().
 
-  virtual void touch(const BlockKey& key) = 0;    // Recently used: eviction takes others first.
+  virtual void touch(const BlockKey& key) = 0;  // Recently used: eviction takes others first.
   // Removes a block's extents of all groups (a mismatch was seen above this tier).
   virtual void drop(const BlockKey& key) = 0;
   // Delivers completions; call each step and at least ten times a second while idle.

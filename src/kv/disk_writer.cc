@@ -107,11 +107,11 @@ Status DiskWriter::take_lock() {
 }
 
 void DiskWriter::probe_direct() {
-  const auto path = paths_.own / "probe.tmp";
-  (void)fs_.unlink(path);
-  const auto file = fs_.open(path, {.access = OpenOptions::Access::create, .cache = OpenOptions::Cache::bypass});
-  if (file.ok()) (void)fs_.unlink(path);
-  if (!file.ok() && file.status().code() == Code::unsupported) counters_.direct = false;
+  const std::string path = paths_.own_name + "/probe.tmp";
+  const auto file =
+      fs_.open(paths_.dir / path, {.access = OpenOptions::Access::create, .cache = OpenOptions::Cache::bypass});
+  if (file.status().code() == Code::unsupported) counters_.direct = false;
+  if (file.ok()) remove_now({.path = path, .bytes = 0, .name = std::nullopt});
 }
 
 void DiskWriter::run() {
@@ -300,7 +300,7 @@ void DiskWriter::handle(RemoveOrder& order) {
   // What replaces these files may still lose its name: they are kept, though not in use any more, and tried again.
   const bool wait = order.when == RemoveOrder::When::after_sync && names_dirty_;
   for (const auto& file : order.files) {
-    if (wait) leftovers_.push_back(file);
+    if (wait) keep_leftover(file);
     else remove_now(file);
     ledger_.settle(file.bytes);
   }
@@ -319,7 +319,7 @@ void DiskWriter::handle(TouchOrder& order) {
 void DiskWriter::remove_now(const Doomed& file) {
   const Status status = fs_.unlink(paths_.dir / file.path);
   if (!status.ok() && status.code() != Code::not_found) {
-    leftovers_.push_back(file);
+    keep_leftover(file);
     return;
   }
   ledger_.set(file.path, 0);
@@ -368,22 +368,35 @@ void DiskWriter::retry_leftovers() {
   if (leftovers_.empty() || clock_.now_ns() < down_until_ns_) return;
   if (names_dirty_) sync_names();
   if (names_dirty_) return;
-  for (const auto& file : std::exchange(leftovers_, {})) remove_now(file);
+  for (const auto& file : std::exchange(leftovers_, {})) {
+    ledger_.settle(file.bytes);
+    remove_now(file);
+  }
+}
+
+// Its bytes stay promised, or nobody would give the order whose writing tries again.
+void DiskWriter::keep_leftover(Doomed file) {
+  file.bytes = ledger_.size_of(file.path);
+  ledger_.promise(file.bytes);
+  leftovers_.push_back(std::move(file));
 }
 
 void DiskWriter::maybe_compact() {
   log_.count_live(live_);
   if (!log_.wants_compaction()) return;
-  const std::string temporary = paths_.own_name + "/index.log.tmp";
-  const std::uint64_t bytes = align_up(log_.bytes(), model::kSliceAlign);
-  if (ledger_.used() + bytes + kBesideBytes > config_.quota_bytes) return;
+  const std::string path = paths_.own_name + "/" + std::string(IndexLog::kFileName), temporary = path + ".tmp";
+  const std::uint64_t bytes = align_up((live_ + 1) * IndexLog::kRecordBytesMax, model::kSliceAlign);
+  const bool both = ledger_.used() + bytes + kBesideBytes <= config_.quota_bytes;
   ledger_.set(temporary, bytes);
-  const Status status = log_.compact();
+  const Status status = log_.compact(both ? IndexLog::Old::keep_until_replaced : IndexLog::Old::remove_first);
   ledger_.set(temporary, 0);
-  if (!status.ok()) failed(status);
+  if (status.ok()) {
+    ledger_.set(path, align_up(log_.bytes(), model::kSliceAlign));
+  } else {
+    if (log_.bytes() == 0) ledger_.set(path, 0);
+    failed(status);
+  }
   live_ = log_.live();
-  if (status.ok())
-    ledger_.set(paths_.own_name + "/" + std::string(IndexLog::kFileName), align_up(log_.bytes(), model::kSliceAlign));
 }
 
 // The folder is gone: make it again, and the lock with it, and look what is there.
@@ -403,7 +416,7 @@ void DiskWriter::recreate() {
     if (status.ok()) status = scan.status();
   } else {
     ledger_.reset(scan->sizes);
-    leftovers_.clear();
+    for (const auto& file : std::exchange(leftovers_, {})) ledger_.settle(file.bytes);
     push(VanishedEvent{std::move(scan).value()});
     spdlog::warn("The KV folder {} was removed while in use; it was made again.", paths_.own.string());
   }

@@ -139,6 +139,7 @@ class DiskWriter {
   void failed(const Status& status);
   void sync_names();
   void retry_leftovers();
+  void keep_leftover(Doomed file);
   void maybe_compact();
   void push(DiskEvent event);
 

@@ -228,7 +228,7 @@ Status IndexLog::append(std::span<const std::byte> records, std::uint64_t count)
   return {};
 }
 
-Status IndexLog::compact() {
+Status IndexLog::compact(Old old) {
   auto bytes = read_all();
   if (!bytes.ok()) return bytes.status();
   const LogReplay replay = replay_log(*bytes, fingerprint_);

@@ -46,9 +46,12 @@ class IndexLog {
   LogReplay load();
   // Appends `count` records after what load() found sound, cutting off the rest.
   Status append(std::span<const std::byte> records, std::uint64_t count);
-  // Writes a new log of the live records under a temporary name and puts it in place.
-  Status compact();
+  // Writes a new log of the live records under a temporary name and puts it in place. Where there is no room for both,
+  // the old one goes first: a crash in between costs a start that reads the extents' headers.
+  enum class Old : std::uint8_t { keep_until_replaced, remove_first };
+  Status compact(Old old);
   // More than half of a log over 1 MiB says what no longer holds.
+  static constexpr std::uint64_t kRecordBytesMax = 16 + 104 + 16 * 160;  // Of an extent of 16 blocks.
   bool wants_compaction() const { return bytes_ > (1u << 20) && records_ > 2 * live_ + 64; }
   // What append and compact change; for wants_compaction.
   void count_live(std::uint64_t live) { live_ = live; }

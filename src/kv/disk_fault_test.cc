@@ -1,0 +1,322 @@
+// Damage, failing operations and crashes: the tier may miss, it never lies, and it never loses count.
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "kv/disk_test_util.h"
+#include "kv/extent.h"
+
+namespace lode::kv {
+namespace {
+
+using namespace test;
+using platform::FakeFileSystem;
+constexpr std::int64_t kSoon = 20'000;
+
+// Hundreds of deliberate faults would each say so.
+class DiskFaults : public ::testing::Test {
+ protected:
+  void SetUp() override { spdlog::set_level(spdlog::level::off); }
+  void TearDown() override { spdlog::set_level(spdlog::level::info); }
+};
+
+TEST_F(DiskFaults, AnyFlippedByteIsAMissOfThatPartOnly) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(16, 1);
+  h.write(kFull, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  const auto path = h.extents().at(0);
+  const auto sound = *h.fake.contents(path);
+  const std::uint64_t header = ExtentShape::of(h.config.groups[0], 16).header_bytes();
+  for (const bool while_open : {true, false}) {
+    for (std::size_t at = 0; at < sound.size(); at += at < 200 ? 11 : 1777) {
+      h.fake.set_contents(path, sound);
+      ASSERT_TRUE(h.open().ok());
+      if (h.contained(kFull, chain) == 0) {  // Set aside in the last round: written again.
+        h.write(kFull, chain);
+        ASSERT_TRUE(h.tier->flush(kSoon));
+      }
+      auto bytes = sound;
+      bytes[at] ^= std::byte{0x04};
+      h.fake.set_contents(path, bytes);
+      if (!while_open) {
+        ASSERT_TRUE(h.open().ok());
+      }
+      const std::size_t read = h.read(kFull, chain);  // Checks every byte of what it counts.
+      EXPECT_EQ(read, at < header ? 0u : 15u) << "byte " << at;
+      EXPECT_EQ(h.contained(kFull, chain), 0u) << "set aside";
+      ASSERT_TRUE(h.tier->flush(kSoon));
+      EXPECT_EQ(h.tier->stats().files_set_aside, 1u);
+      EXPECT_EQ(h.extents().size(), 0u);
+      h.expect_tidy();
+    }
+  }
+}
+
+TEST_F(DiskFaults, AnyCutOrLongerFileIsAMiss) {
+  for (const bool while_open : {true, false}) {
+    Harness h;
+    const auto chain = make_chain(16, 1);
+    ASSERT_TRUE(h.open().ok());
+    h.write(kFull, chain);
+    ASSERT_TRUE(h.tier->flush(kSoon));
+    const auto path = h.extents().at(0);
+    const auto sound = *h.fake.contents(path);
+    std::vector<std::size_t> sizes = {0, 1, 511, 4095, sound.size() - 1, sound.size() + 1, sound.size() + 4096};
+    for (std::size_t n = 4096; n < sound.size(); n += 4096) sizes.push_back(n), sizes.push_back(n + 77);
+    for (const std::size_t size : sizes) {
+      h.fake.set_contents(path, sound);
+      ASSERT_TRUE(h.open().ok());
+      auto bytes = sound;
+      bytes.resize(size);
+      h.fake.set_contents(path, bytes);
+      if (!while_open) {
+        ASSERT_TRUE(h.open().ok());
+      }
+      const std::size_t read = h.read(kFull, chain);
+      if (size < sound.size()) {
+        EXPECT_LT(read, 16u) << size;
+      }
+      ASSERT_TRUE(h.tier->flush(kSoon));
+      if (!while_open) {
+        EXPECT_EQ(read, 0u);
+        EXPECT_EQ(h.tier->stats().files_set_aside, 1u) << size;
+        h.expect_tidy();
+      }
+    }
+  }
+}
+
+TEST_F(DiskFaults, ADamagedLogIsRebuiltFromTheExtents) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(40, 1);
+  for (const GroupId group : {kFull, kWindow}) {
+    for (std::size_t i = 0; i < 40; i += 8) h.write(group, std::span(chain).subspan(i, 8));
+  }
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  h.tier.reset();
+  const auto sound = *h.fake.contents(h.own() / "index.log");
+  for (std::size_t at = 0; at < sound.size(); at += 331) {
+    auto bytes = sound;
+    if (at % 2) bytes.resize(at);
+    else bytes[at] ^= std::byte{1};
+    h.fake.set_contents(h.own() / "index.log", bytes);
+    ASSERT_TRUE(h.open().ok());
+    EXPECT_EQ(h.read(kFull, chain), 40u);
+    EXPECT_EQ(h.read(kWindow, chain), 40u);
+    h.expect_tidy();
+    // And it is whole again: no header needs to be read.
+    h.fake.reset_ops();
+    ASSERT_TRUE(h.open().ok());
+    EXPECT_LT(h.fake.ops(), 25u);
+  }
+}
+
+// Everything a tier does in a life: groups, short extents, their replacement, eviction, drops, reads, a flush.
+struct Life {
+  std::vector<DiskBlock> a = make_chain(32, 1), b = make_chain(16, 2), c = make_chain(20, 3), d = make_chain(16, 4);
+  std::vector<DiskBlock> durable;  // Of kFull: written before a flush that said so.
+
+  void run(Harness& h) {
+    if (!h.open().ok()) return;
+    h.write(kFull, std::span(a).first(16));
+    h.write(kWindow, std::span(a).first(16));
+    h.write(kFull, std::span(a).subspan(16, 4));
+    if (h.tier->flush(kSoon) && h.contained(kFull, std::span(a).first(20)) == 20 && !h.fake.crashed()) {
+      durable.assign(a.begin(), a.begin() + 16);
+    }
+    h.read(kFull, a);
+    h.write(kFull, std::span(a).subspan(16, 16));
+    h.write(kFull, b);
+    h.write(kWindow, std::span(c).first(7));
+    h.tier->flush(kSoon);
+    for (const auto& block : std::span(a).first(16)) h.tier->touch(block.key);
+    h.tier->drop(c[3].key);
+    h.write(kFull, std::span(c).first(16));
+    h.write(kFull, d);
+    h.tier->flush(kSoon);
+    h.read(kFull, a);
+    h.read(kFull, d);
+  }
+  void check(Harness& h) {
+    for (const GroupId group : {kFull, kWindow}) {
+      for (const auto& chain : {a, b, c, d}) h.read(group, chain);  // Exact bytes or a miss.
+    }
+  }
+};
+
+// Room for four of Life's extents and what goes with them.
+void make_tight(Harness& h) {
+  h.config.quota_bytes = 1050u << 10;
+}
+
+// Where nothing need be given up, what a flush called durable survives.
+class DiskCrashes : public DiskFaults, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override { DiskFaults::SetUp(); }
+};
+
+TEST_P(DiskCrashes, AtAnyOperation) {
+  using Lose = FakeFileSystem::Lose;
+  const bool tight = GetParam();
+  std::uint64_t last = 0, survivors = 0;
+  {
+    Harness h;
+    if (tight) make_tight(h);
+    Life().run(h);
+    last = h.fake.ops();
+    EXPECT_EQ(h.tier->stats().evicted_extents > 0, tight);
+  }
+  for (std::uint64_t n = 0; n <= last; ++n) {
+    for (const Lose lose : {Lose::nothing, Lose::unsynced, Lose::some}) {
+      Harness h;
+      if (tight) make_tight(h);
+      h.fake.crash_at(n, n);
+      Life life;
+      life.run(h);
+      h.tier.reset();
+      h.fake.restart(lose, 1000 + n);
+      ASSERT_TRUE(h.open().ok());
+      h.expect_tidy();
+      if (!tight && !life.durable.empty()) {
+        EXPECT_EQ(h.read(kFull, life.durable), life.durable.size());
+        ++survivors;
+      }
+      life.check(h);
+      ASSERT_TRUE(h.tier->flush(kSoon));
+      h.expect_tidy();
+      // Life goes on.
+      const auto next = make_chain(16, 50);
+      EXPECT_EQ(h.write(kFull, next), WriteResult::queued);
+      ASSERT_TRUE(h.tier->flush(kSoon));
+      EXPECT_EQ(h.read(kFull, next), 16u);
+      h.expect_tidy();
+      if (HasFailure()) FAIL() << "crash at operation " << n << ", mode " << static_cast<int>(lose);
+    }
+  }
+  if (!tight) {
+    EXPECT_GT(survivors, last);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Quota, DiskCrashes, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Tight" : "Roomy"; });
+
+class DiskErrors : public DiskFaults, public ::testing::WithParamInterface<int> {
+ protected:
+  void SetUp() override { DiskFaults::SetUp(); }
+};
+
+TEST_P(DiskErrors, AnyOperationMayFailOnceOrFromThereOn) {
+  std::uint64_t last = 0;
+  {
+    Harness h;
+    make_tight(h);
+    Life().run(h);
+    last = h.fake.ops();
+  }
+  const int error = GetParam();
+  for (std::uint64_t n = 0; n <= last; ++n) {
+    for (const std::uint64_t more : {std::uint64_t{0}, ~std::uint64_t{0}}) {
+      // Once: at every operation for the two errors that disks make, elsewhere a share of them to save time.
+      const bool all = more == 0 && (error == EIO || error == ENOSPC);
+      if (!all && n % 3 != static_cast<std::uint64_t>(error) % 3) continue;
+      Harness h;
+      make_tight(h);
+      h.fake.fail_at(n, error, more);
+      Life life;
+      life.run(h);
+      if (h.tier) life.check(h);
+      h.fake.reset_ops();  // The disk is well again.
+      h.clock.advance_seconds(120);
+      if (!h.tier || h.tier->stats().mode.starts_with("read-only")) {
+        ASSERT_TRUE(h.open().ok());
+      }
+      h.fake.reset_peak();
+      life.check(h);
+      const auto next = make_chain(16, 50);
+      EXPECT_EQ(h.write(kFull, next), WriteResult::queued);
+      ASSERT_TRUE(h.tier->flush(kSoon));
+      EXPECT_EQ(h.read(kFull, next), 16u);
+      ASSERT_TRUE(h.tier->flush(kSoon));
+      h.expect_tidy();
+      EXPECT_LE(h.fake.peak_allocated_bytes(), h.config.quota_bytes);
+      ASSERT_TRUE(h.open().ok());
+      life.check(h);
+      EXPECT_EQ(h.read(kFull, next), 16u);
+      h.expect_tidy();
+      if (HasFailure()) FAIL() << "operation " << n << " failed" << (more ? ", and all after it" : "");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Errors, DiskErrors, ::testing::Values(ENOSPC, EIO, EMFILE, EROFS), [](const auto& info) {
+  switch (info.param) {
+    case ENOSPC: return "NoSpace";
+    case EIO: return "InputOutput";
+    case EMFILE: return "TooManyFiles";
+    default: return "ReadOnly";
+  }
+});
+
+TEST_F(DiskFaults, TheFolderMayVanishAtAnyTime) {
+  for (int when = 0; when < 6; ++when) {
+    Harness h;
+    ASSERT_TRUE(h.open().ok());
+    Life life;
+    const auto maybe = [&](int now) {
+      if (now == when) h.fake.vanish("/cache");
+    };
+    maybe(0);
+    h.write(kFull, std::span(life.a).first(16));
+    maybe(1);
+    h.write(kFull, std::span(life.a).subspan(16, 4));
+    maybe(2);
+    ASSERT_TRUE(h.tier->flush(kSoon));
+    maybe(3);
+    h.write(kFull, std::span(life.a).subspan(16, 16));
+    maybe(4);
+    h.write(kWindow, life.b);
+    ASSERT_TRUE(h.tier->flush(kSoon));
+    maybe(5);
+    life.check(h);
+    h.write(kWindow, life.c.size() > 16 ? std::span(life.c).first(16) : std::span(life.c));
+    ASSERT_TRUE(h.tier->flush(kSoon));
+    EXPECT_EQ(h.read(kWindow, std::span(life.c).first(16)), 16u);
+    life.check(h);
+    ASSERT_TRUE(h.tier->flush(kSoon));
+    h.expect_tidy();
+  }
+}
+
+TEST_F(DiskFaults, AFullDiskIsReportedByItsResultAndTriedAgainLater) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  h.fake.set_total_bytes(100u << 10);
+  int done = 0, failed = 0;
+  // The free floor is 0 here, so that the disk itself refuses: the figure of free space is a second old at most.
+  EXPECT_EQ(h.write(kFull, make_chain(1, 1), &done, &failed), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(done, 1);
+  h.fake.reset_ops();
+  h.fake.fail_at(0, ENOSPC, ~0ull);
+  EXPECT_EQ(h.write(kFull, make_chain(1, 2), &done, &failed), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(failed, 1);
+  EXPECT_EQ(h.tier->stats().write_errors, 1u);
+  EXPECT_EQ(h.write(kFull, make_chain(1, 3)), WriteResult::dropped_disk_error);
+  h.fake.reset_ops();
+  EXPECT_EQ(h.write(kFull, make_chain(1, 3)), WriteResult::dropped_disk_error) << "not tried before a second is over";
+  h.clock.advance_seconds(2);
+  EXPECT_EQ(h.write(kFull, make_chain(1, 3), &done), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(done, 2);
+  h.expect_tidy();
+}
+
+}  // namespace
+}  // namespace lode::kv

@@ -1,0 +1,512 @@
+#include "kv/disk_tier.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "kv/disk_test_util.h"
+#include "kv/extent.h"
+#include "kv/index_log.h"
+
+namespace lode::kv {
+namespace {
+
+using namespace test;
+using platform::FakeFileSystem;
+constexpr std::int64_t kSoon = 20'000;  // Milliseconds; a test that waits this long has failed.
+
+TEST(DiskTier, WhatWasWrittenIsReadBackAfterARestart) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(40, 1);
+  int done = 0;
+  for (const GroupId group : {kFull, kWindow}) {
+    EXPECT_EQ(h.write(group, std::span(chain).subspan(0, 16), &done), WriteResult::queued);
+    EXPECT_EQ(h.write(group, std::span(chain).subspan(16, 16), &done), WriteResult::queued);
+    EXPECT_EQ(h.write(group, std::span(chain).subspan(32, 8), &done), WriteResult::queued);
+  }
+  EXPECT_FALSE(h.tier->contains(chain[0].key, kFull)) << "not durable yet";
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(done, 6);
+  EXPECT_EQ(h.read(kFull, chain), 40u);
+  for (int restart = 0; restart < 2; ++restart) {
+    ASSERT_TRUE(h.open().ok());
+    EXPECT_EQ(h.contained(kFull, chain), 40u);
+    EXPECT_EQ(h.contained(kWindow, chain), 40u);
+    EXPECT_EQ(h.read(kFull, chain), 40u);
+    EXPECT_EQ(h.read(kWindow, chain), 40u);
+    EXPECT_EQ(h.tier->stats().extents, 6u);
+    EXPECT_EQ(h.tier->stats().blocks, 40u);
+    h.expect_tidy();
+    // Without the log the extents tell the same.
+    if (restart == 0) {
+      ASSERT_TRUE(h.fake.unlink(h.own() / "index.log").ok());
+    }
+  }
+}
+
+TEST(DiskTier, AnyBlocksInAnyOrder) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(32, 2);
+  h.write(kFull, std::span(chain).first(16));
+  h.write(kFull, std::span(chain).subspan(16));
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  for (std::size_t first = 0; first < 32; first += 3) {
+    for (std::size_t count = 1; first + count <= 32; count += 5) {
+      EXPECT_EQ(h.read(kFull, std::span(chain).subspan(first, count)), count);
+    }
+  }
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<DiskBlock> some;
+    for (const auto& b : chain) {
+      if (random() % 2) some.push_back(b);
+    }
+    std::shuffle(some.begin(), some.end(), random);
+    EXPECT_EQ(h.read(kFull, some), some.size());
+  }
+}
+
+TEST(DiskTier, AnUnknownBlockFailsAlone) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(4, 4), other = make_chain(1, 5);
+  h.write(kFull, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  auto mixed = chain;
+  mixed.insert(mixed.begin() + 2, other[0]);
+  EXPECT_EQ(h.read(kFull, mixed), 4u);
+  EXPECT_EQ(h.read(kWindow, chain), 0u);
+  EXPECT_EQ(h.read(kFull, {}), 0u);
+  EXPECT_EQ(h.tier->find(other[0].key), nullptr);
+}
+
+TEST(DiskTier, ALongerExtentReplacesAShorterOne) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(16, 6);
+  h.write(kFull, std::span(chain).first(5));
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  h.write(kFull, std::span(chain).subspan(5, 4));
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.extents().size(), 2u);
+  h.write(kFull, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.extents().size(), 1u);
+  EXPECT_EQ(h.tier->stats().extents, 1u);
+  EXPECT_EQ(h.read(kFull, chain), 16u);
+  // What one extent holds already is not written again.
+  int done = 0;
+  EXPECT_EQ(h.write(kFull, std::span(chain).subspan(3, 7), &done), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  h.tier->poll();
+  EXPECT_EQ(done, 1);
+  EXPECT_EQ(h.extents().size(), 1u);
+  h.expect_tidy();
+}
+
+TEST(DiskTier, TheSameExtentQueuedTwiceIsWrittenOnce) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(16, 7);
+  int done = 0;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(h.write(kFull, chain, &done), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  h.tier->poll();
+  EXPECT_EQ(done, 3);
+  EXPECT_EQ(h.tier->stats().extents, 1u);
+}
+
+TEST(DiskTier, AFullQueueDrops) {
+  Harness h;
+  const auto block = static_cast<std::uint64_t>(h.config.groups[0].block_bytes);
+  h.config.queue_bytes_max = 20 * block;
+  ASSERT_TRUE(h.open().ok());
+  // Without poll() nothing leaves the queue, so the count is exact.
+  EXPECT_EQ(h.write(kFull, make_chain(16, 1)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFull, make_chain(4, 2)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFull, make_chain(1, 3)), WriteResult::dropped_queue_full);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.tier->stats().queue_bytes, 0u);
+  EXPECT_EQ(h.tier->stats().writes_dropped, 1u);
+  EXPECT_EQ(h.write(kFull, make_chain(1, 3)), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  // An extent beyond the bound goes alone.
+  h.config.queue_bytes_max = block;
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.write(kFull, make_chain(16, 4)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFull, make_chain(1, 5)), WriteResult::dropped_queue_full);
+}
+
+TEST(DiskTier, TheQuotaHoldsAtEveryMoment) {
+  Harness h;
+  h.config.quota_bytes = 2u << 20;
+  ASSERT_TRUE(h.open().ok());
+  h.fake.reset_peak();
+  std::vector<std::vector<DiskBlock>> chains;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    chains.push_back(make_chain(i % 3 == 0 ? 5 : 16, 100 + i));
+    EXPECT_EQ(h.write(i % 2 ? kFull : kWindow, chains.back()), WriteResult::queued);
+    if (i % 3 == 0) h.tier->poll();
+    // What is queued cannot be evicted: five extents of 200 KiB and their slack are what this quota lets queue.
+    if (i % 5 == 4) {
+      ASSERT_TRUE(h.tier->flush(kSoon));
+    }
+  }
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_LE(h.fake.peak_allocated_bytes(), h.config.quota_bytes);
+  EXPECT_GT(h.tier->stats().evicted_extents, 30u);
+  EXPECT_GT(h.tier->stats().bytes_allocated, h.config.quota_bytes / 2);
+  h.expect_tidy();
+  // The last ones are there, whole.
+  EXPECT_EQ(h.read(kFull, chains.back()), 16u);
+  // A smaller quota is met at the next start.
+  h.config.quota_bytes = 1u << 20;
+  ASSERT_TRUE(h.open().ok());
+  h.expect_tidy();
+  EXPECT_EQ(h.read(kFull, chains.back()), 16u);
+  // An extent that can never fit evicts nothing.
+  h.config.quota_bytes = 150u << 10;
+  ASSERT_TRUE(h.open().ok());
+  const auto before = h.tier->stats().extents;
+  EXPECT_EQ(h.write(kFull, make_chain(16, 7)), WriteResult::dropped_quota);
+  EXPECT_EQ(h.tier->stats().extents, before);
+}
+
+TEST(DiskTier, EvictionTakesTheLeastRecentlyUsedAndChildrenFirst) {
+  Harness h;
+  const std::uint64_t extent = ExtentShape::of(h.config.groups[0], 16).file_bytes();
+  h.config.quota_bytes = 4 * extent + (200u << 10);
+  ASSERT_TRUE(h.open().ok());
+  const auto a = make_chain(48, 1), b = make_chain(16, 2), c = make_chain(16, 3), d = make_chain(16, 4);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(h.write(kFull, std::span(a).subspan(16 * i, 16)), WriteResult::queued);
+    ASSERT_TRUE(h.tier->flush(kSoon));
+  }
+  ASSERT_EQ(h.write(kFull, b), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  ASSERT_EQ(h.write(kFull, c), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.contained(kFull, a), 32u) << "the chain's end went, not its start";
+  EXPECT_TRUE(h.tier->contains(a[31].key, kFull));
+  for (const auto& block : a) h.tier->touch(block.key);
+  ASSERT_EQ(h.write(kFull, d), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.contained(kFull, a), 32u);
+  EXPECT_EQ(h.contained(kFull, b), 0u);
+  // The order of use survives a restart: c is now the oldest.
+  ASSERT_TRUE(h.open().ok());
+  ASSERT_EQ(h.write(kFull, b), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.contained(kFull, c), 0u);
+  EXPECT_EQ(h.contained(kFull, a), 32u);
+  // A chain longer than the quota keeps its start and does not eat itself.
+  const auto long_chain = make_chain(16 * 7, 9);
+  int queued = 0;
+  for (int i = 0; i < 7; ++i) {
+    queued += h.write(kFull, std::span(long_chain).subspan(16 * i, 16)) == WriteResult::queued;
+    ASSERT_TRUE(h.tier->flush(kSoon));
+  }
+  EXPECT_EQ(queued, 4);
+  EXPECT_EQ(h.contained(kFull, long_chain), 64u);
+  EXPECT_TRUE(h.tier->contains(long_chain[0].key, kFull));
+}
+
+TEST(DiskTier, OtherModelsFilesCountAndGoWhenTheyAreOldest) {
+  Harness h;
+  const std::uint64_t extent = ExtentShape::of(h.config.groups[0], 16).file_bytes();
+  h.config.quota_bytes = 3 * extent + (200u << 10);
+  h.fake.set_now_seconds(h.clock.wall_seconds());
+  ASSERT_TRUE(h.open().ok());
+  const auto other = make_chain(16, 1), other2 = make_chain(16, 2);
+  h.write(kFull, other);
+  h.write(kFull, other2);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  const auto first_model = h.config.model_fingerprint;
+  h.config.model_fingerprint.fill(0xcd);
+  h.clock.advance_seconds(100);
+  h.fake.set_now_seconds(h.clock.wall_seconds());
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.tier->stats().extents, 0u);
+  EXPECT_GT(h.tier->stats().bytes_allocated, 2 * extent);
+  EXPECT_EQ(h.read(kFull, other), 0u);
+  const auto own = make_chain(32, 3);
+  h.write(kFull, std::span(own).first(16));
+  h.write(kFull, std::span(own).subspan(16));
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.contained(kFull, own), 32u);
+  h.expect_tidy();
+  h.config.model_fingerprint = first_model;
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.tier->stats().extents, 1u);
+}
+
+TEST(DiskTier, ExtentsOfAnotherLayoutAreAnothersAndStay) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(16, 1);
+  h.write(kFull, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  const auto groups = h.config.groups;
+  h.config.groups[0].slices[0].kv.k_type = kernels::KvType::q8_0;
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.read(kFull, chain), 0u);
+  EXPECT_EQ(h.tier->stats().files_set_aside, 0u);
+  h.write(kFull, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.extents().size(), 2u);
+  h.expect_tidy();
+  h.config.groups = groups;
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.read(kFull, chain), 16u);
+}
+
+TEST(DiskTier, TheFreeSpaceFloorHolds) {
+  Harness h;
+  h.fake.set_total_bytes(10u << 20);
+  h.config.free_floor_bytes = 9u << 20;
+  ASSERT_TRUE(h.open().ok());
+  int queued = 0;
+  for (std::uint64_t i = 0; i < 10; ++i) queued += h.write(kFull, make_chain(16, i)) == WriteResult::queued;
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_GE(queued, 3);
+  EXPECT_LE(queued, 5);
+  EXPECT_LE(h.fake.allocated_bytes("/"), 1u << 20);
+  h.expect_tidy();
+}
+
+TEST(DiskTier, TheDailyCapHoldsOverRestartsAndEndsWithTheDay) {
+  Harness h;
+  const std::uint64_t extent = ExtentShape::of(h.config.groups[0], 16).file_bytes();
+  h.config.write_bytes_per_day_max = 2 * extent + 100;
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.write(kFull, make_chain(16, 1)), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.tier->stats().bytes_written_today, extent);
+  EXPECT_EQ(h.write(kFull, make_chain(16, 2)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFull, make_chain(16, 3)), WriteResult::dropped_daily_cap);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.write(kFull, make_chain(16, 3)), WriteResult::dropped_daily_cap);
+  h.clock.advance_seconds(86'400);
+  EXPECT_EQ(h.write(kFull, make_chain(16, 3)), WriteResult::queued);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.tier->stats().bytes_written_today, extent);
+  h.expect_tidy();
+}
+
+TEST(DiskTier, TheSecondOneIsReadOnly) {
+  Harness first, second;
+  second.fs = &first.fake;
+  ASSERT_TRUE(first.open().ok());
+  const auto chain = make_chain(16, 1), later = make_chain(16, 2);
+  first.write(kFull, chain);
+  ASSERT_TRUE(first.tier->flush(kSoon));
+  ASSERT_TRUE(second.open().ok());
+  EXPECT_EQ(second.tier->stats().mode.substr(0, 9), "read-only");
+  EXPECT_EQ(second.read(kFull, chain), 16u);
+  EXPECT_EQ(second.write(kFull, later), WriteResult::dropped_read_only);
+  EXPECT_TRUE(second.tier->flush(kSoon));
+  // What the writer removes meanwhile is a miss here.
+  first.tier->drop(chain[3].key);
+  ASSERT_TRUE(first.tier->flush(kSoon));
+  EXPECT_EQ(first.extents().size(), 0u);
+  EXPECT_EQ(second.read(kFull, chain), 0u);
+  EXPECT_EQ(second.contained(kFull, chain), 0u);
+  first.expect_tidy();
+  first.tier.reset();
+  ASSERT_TRUE(second.open().ok());
+  EXPECT_NE(second.tier->stats().mode.substr(0, 9), "read-only");
+}
+
+TEST(DiskTier, AReadOnlyFileSystemIsReadAndAnUnusableOneRefused) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(16, 1);
+  h.write(kFull, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  h.tier.reset();
+  h.fake.refuse_locks(EROFS);
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.read(kFull, chain), 16u);
+  EXPECT_EQ(h.write(kFull, make_chain(1, 2)), WriteResult::dropped_read_only);
+  h.tier.reset();
+  h.fake.fail_at(0, EACCES, ~0ull);
+  h.fake.reset_ops();
+  h.fake.fail_at(0, EACCES, ~0ull);
+  const Status status = h.open();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("/cache/kv"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("--kv-disk"), std::string::npos);
+}
+
+TEST(DiskTier, AVanishedFolderIsMadeAgain) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(16, 1), next = make_chain(16, 2);
+  h.write(kFull, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  h.fake.vanish("/cache");
+  EXPECT_EQ(h.read(kFull, chain), 0u);
+  EXPECT_EQ(h.contained(kFull, chain), 0u);
+  h.write(kFull, next);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.read(kFull, next), 16u);
+  h.expect_tidy();
+  h.write(kWindow, next);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  h.fake.vanish(h.own());
+  h.write(kFull, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.contained(kFull, next), 0u);
+  h.expect_tidy();
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.read(kFull, chain), 16u);
+  h.expect_tidy();
+}
+
+TEST(DiskTier, ForeignFilesAreLeftAloneAndTornOnesRemoved) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(16, 1);
+  h.write(kFull, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  h.tier.reset();
+  h.fake.set_contents(h.own() / "notes.txt", std::vector<std::byte>(100));
+  h.fake.set_contents(h.config.dir / "thesis.pdf", std::vector<std::byte>(100));
+  h.fake.set_contents(h.own() / "7.tmp", std::vector<std::byte>(100));
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_TRUE(h.fake.contents(h.own() / "notes.txt").has_value());
+  EXPECT_TRUE(h.fake.contents(h.config.dir / "thesis.pdf").has_value());
+  EXPECT_FALSE(h.fake.contents(h.own() / "7.tmp").has_value());
+  EXPECT_EQ(h.tier->stats().bytes_allocated, h.fake.allocated_bytes(h.config.dir) - 8192)
+      << "foreign files do not count";
+  EXPECT_EQ(h.read(kFull, chain), 16u);
+}
+
+TEST(DiskTier, TheLogIsCompacted) {
+  Harness h;
+  h.config.groups = {make_layout({4096}, 0, 1)};
+  h.config.quota_bytes = 2u << 20;
+  ASSERT_TRUE(h.open().ok());
+  std::uint64_t largest = 0;
+  for (std::uint64_t i = 0; i < 600; ++i) {
+    ASSERT_EQ(h.write(kFull, make_chain(16, i)), WriteResult::queued);
+    if (i % 4 != 0) continue;
+    ASSERT_TRUE(h.tier->flush(kSoon));
+    if (const auto log = h.fake.contents(h.own() / "index.log"))
+      largest = std::max<std::uint64_t>(largest, log->size());
+  }
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_LT(largest, (1u << 20) + (64u << 10));
+  EXPECT_LT(h.fake.contents(h.own() / "index.log")->size(), largest) << "never compacted";
+  h.expect_tidy();
+  const auto extents = h.tier->stats().extents;
+  EXPECT_GT(extents, 5u);
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.tier->stats().extents, extents);
+  h.expect_tidy();
+}
+
+TEST(DiskTier, FiftyThousandBlocksOpenInUnderASecond) {
+  const TempDir temp;
+  Harness h;
+  h.fs = &platform::real_file_system();
+  h.config.dir = temp.path;
+  h.config.groups = {make_layout({4096}, 0, 1)};
+  const auto chain = make_chain(50'000, 1);
+  const ExtentShape shape = ExtentShape::of(h.config.groups[0], 16);
+  auto log = begin_record(h.config.model_fingerprint);
+  ASSERT_TRUE(h.fs->make_dirs(h.own()).ok());
+  const auto create = [&](const std::filesystem::path& path) {
+    return h.fs->open(path, {.access = platform::OpenOptions::Access::create}).value();
+  };
+  for (std::size_t i = 0; i + 16 <= chain.size(); i += 16) {
+    LoggedExtent e{.meta = {.name = {chain[i + 15].key, layout_id(kFull, h.config.groups[0]), 0, 16},
+                            .first_index = chain[i].index,
+                            .parent = chain[i].parent,
+                            .keys = {},
+                            .ids = {}},
+                   .used_seconds = 1};
+    for (std::size_t b = i; b < i + 16; ++b) e.meta.keys.push_back(chain[b].key), e.meta.ids.push_back(chain[b].ids);
+    const auto record = add_record(e);
+    log.insert(log.end(), record.begin(), record.end());
+    ASSERT_TRUE(create(h.own() / e.meta.name.file_name())->truncate(shape.file_bytes()).ok());  // Sparse.
+  }
+  ASSERT_TRUE(create(h.own() / "index.log")->pwrite(log, 0).ok());
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_TRUE(h.open().ok());
+  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  EXPECT_EQ(h.tier->stats().blocks, 50'000u);
+  EXPECT_LT(ms, 1000) << "ms";
+  std::printf("50,000 blocks in 3,125 extents: opened in %.0f ms\n", ms);
+  h.tier.reset();
+}
+
+// The real file system, io_uring and threads, direct and not.
+class RealDisk : public ::testing::TestWithParam<DiskConfig::ReadMode> {};
+
+TEST_P(RealDisk, WritesPrivatelyAndReadsBack) {
+  const TempDir temp;
+  Harness h;
+  h.fs = &platform::real_file_system();
+  h.config.dir = temp.path / "kv";
+  h.config.read_mode = GetParam();
+  h.config.groups = {make_layout({16384, 32768, 4096}, 0, 1), make_layout(std::vector<std::int64_t>(15, 32768), 3, 1)};
+  const auto chain = make_chain(64, 11);
+  ASSERT_TRUE(h.open().ok());
+  for (const GroupId group : {kFull, kWindow}) {
+    for (std::size_t i = 0; i < 64; i += 16)
+      ASSERT_EQ(h.write(group, std::span(chain).subspan(i, 16)), WriteResult::queued);
+  }
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  std::uint64_t allocated = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(temp.path)) {
+    struct stat s {};
+    ASSERT_EQ(::stat(entry.path().c_str(), &s), 0);
+    EXPECT_EQ(s.st_mode & 077, 0u) << entry.path();
+    if (entry.is_regular_file()) allocated += static_cast<std::uint64_t>(s.st_blocks) * 512;
+  }
+  EXPECT_EQ(h.tier->stats().bytes_allocated, allocated);
+  ASSERT_TRUE(h.open().ok());
+  EXPECT_EQ(h.read(kFull, chain), 64u) << h.tier->stats().mode;
+  EXPECT_EQ(h.read(kWindow, std::span(chain).subspan(5, 50)), 50u);
+  EXPECT_EQ(h.tier->stats().corrupt_slices, 0u);
+  // A second one in the same process.
+  Harness second;
+  second.fs = h.fs;
+  second.config = h.config;
+  ASSERT_TRUE(second.open().ok());
+  EXPECT_EQ(second.tier->stats().mode.substr(0, 9), "read-only");
+  EXPECT_EQ(second.read(kFull, chain), 64u);
+  h.tier.reset();
+  second.tier.reset();
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, RealDisk,
+                         ::testing::Values(DiskConfig::ReadMode::automatic, DiskConfig::ReadMode::pread_threads),
+                         [](const auto& info) {
+                           return info.param == DiskConfig::ReadMode::automatic ? "Automatic" : "Threads";
+                         });
+
+TEST(DiskTier, WithoutODirectItGoesThroughTheCache) {
+  Harness h;
+  h.fake.refuse_direct();
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(16, 1);
+  h.write(kFull, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.read(kFull, chain), 16u);
+  EXPECT_NE(h.tier->stats().mode.find("buffered"), std::string::npos);
+  h.expect_tidy();
+}
+
+}  // namespace
+}  // namespace lode::kv
