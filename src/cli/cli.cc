@@ -1,0 +1,95 @@
+#include "cli/cli.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace lode::cli {
+namespace {
+
+constexpr std::string_view kVersion = "lode 0.1.0";
+constexpr int kUsageError = 2;
+
+using AddCommand = void (*)(CLI::App&);
+constexpr AddCommand kCommands[] = {
+    add_run_command,  add_serve_command, add_bench_command,    add_info_command,
+    add_plan_command, add_eval_command,  add_tokenize_command,
+};
+
+// llama.cpp's flags of two and three letters after a single dash, which CLI11 would read as -c with the value "tk".
+struct ShortFlag {
+  std::string_view typed, full;
+};
+constexpr ShortFlag kShortFlags[] = {{"-ctk", "--ctk"}, {"-ctv", "--ctv"}, {"-np", "--np"}, {"-ub", "--ub"}, {"-ngl", "--ngl"}};
+
+std::string full_flag(std::string_view typed) {
+  for (const auto& flag : kShortFlags) {
+    if (typed == flag.typed) return std::string(flag.full);
+    if (typed.starts_with(flag.typed) && typed[flag.typed.size()] == '=') {
+      return std::string(flag.full) + std::string(typed.substr(flag.typed.size()));
+    }
+  }
+  return std::string(typed);
+}
+
+std::string one_line(std::string_view text) {
+  std::string out(text);
+  while (!out.empty() && (out.back() == '\n' || out.back() == ' ')) out.pop_back();
+  for (char& c : out) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  return out;
+}
+
+int usage_error(std::string_view message) {
+  fmt::print(stderr, "lode: {} (lode --help, lode COMMAND --help)\n", one_line(message));
+  return kUsageError;
+}
+
+}  // namespace
+
+void fail(const Status& status) {
+  std::fflush(stdout);
+  fmt::print(stderr, "lode: {}\n", one_line(status.message()));
+  exit_with(1);
+}
+
+void exit_with(int code) { throw CLI::RuntimeError(code); }
+
+int main(int argc, const char* const* argv) {
+  CLI::App app("Lode: a local LLM engine that computes a long prompt once and keeps it, across restarts.", "lode");
+  app.set_version_flag("--version", std::string(kVersion), "Print the version");
+  app.require_subcommand(1);
+  for (const AddCommand add : kCommands) add(app);
+
+  // CLI11 takes its arguments from the last to the first.
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) arguments.emplace_back(argv[i]);
+  bool ours = true;                      // What follows "--" is meant for somebody else.
+  for (auto it = arguments.rbegin(); it != arguments.rend(); ++it) {
+    ours = ours && *it != "--";
+    if (ours) *it = full_flag(*it);
+  }
+  try {
+    app.parse(arguments);
+    return 0;
+  } catch (const CLI::RuntimeError& e) { // A command's own end: see exit_with.
+    return e.get_exit_code();
+  } catch (const CLI::Success& e) {      // --help, --version
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    return usage_error(e.what());
+  } catch (const std::exception& e) {    // Out of memory, say: one line, not a core dump.
+    fmt::print(stderr, "lode: {}\n", one_line(e.what()));
+    return 1;
+  }
+}
+
+}  // namespace lode::cli

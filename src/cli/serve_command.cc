@@ -1,0 +1,115 @@
+// `lode serve`: the listener first, then the model, then requests until a signal.
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/engine_flags.h"
+#include "serve/server.h"
+#include "serve/signals.h"
+
+namespace lode::cli {
+namespace {
+
+constexpr std::int64_t kDrainMs = 5000;  // For running requests, after SIGTERM.
+constexpr std::chrono::milliseconds kFlush{1000};   // For their last bytes to reach the clients.
+
+struct Flags {
+  engine::EngineOptions engine;
+  serve::ServerOptions server;
+  std::vector<std::string> models;
+  bool verbose = false, quiet = false;
+};
+
+// What the signal thread and the main thread share.
+class StopRequest {
+ public:
+  void on_signal(int count) {
+    const std::lock_guard lock(mutex_);
+    if (count > 1) std::_Exit(130);      // The second one means now.
+    if (loading_) std::_Exit(0);         // Nothing has been computed yet that could be lost.
+    asked_ = true;
+    changed_.notify_all();
+  }
+  void loaded() {
+    const std::lock_guard lock(mutex_);
+    loading_ = false;
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return asked_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool loading_ = true, asked_ = false;
+};
+
+void set_up_log(const Flags& flags) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("lode"));
+  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  spdlog::set_level(flags.quiet ? spdlog::level::warn : flags.verbose ? spdlog::level::debug : spdlog::level::info);
+}
+
+void say_what_is_loaded(const engine::EngineInfo& info) {
+  fmt::print(stderr, "{}\n", info.description);
+  if (!info.plan_text.empty()) fmt::print(stderr, "{}{}", info.plan_text, info.plan_text.ends_with('\n') ? "" : "\n");
+  for (const auto& note : info.notes) fmt::print(stderr, "{}\n", note);
+  fmt::print(stderr, "{} slots of {} tokens, chunk {}, {} threads, {}; loaded in {:.0f} ms\n", info.slots, info.context_max, info.chunk,
+             info.threads, info.isa, info.load_ms);
+}
+
+void run_serve(Flags& flags) {
+  if (flags.models.size() > 1) throw CLI::ValidationError("serving several models is not in this version: give one MODEL");
+  flags.engine.model = flags.models.front();
+  set_up_log(flags);
+  StopRequest stop;
+  serve::SignalWatch signals([&stop](int count) { stop.on_signal(count); });
+
+  auto server = serve::Server::start(flags.server);
+  if (!server.ok()) fail(server.status());
+  (*server)->set_loading("loading " + flags.engine.model.filename().string());
+  auto engine = engine::Engine::create(flags.engine);
+  if (!engine.ok()) fail(engine.status());
+  say_what_is_loaded((*engine)->info());
+  stop.loaded();
+  (*server)->set_engine(**engine);
+  fmt::print(stderr, "ready: {}/v1\n", (*server)->url());
+
+  stop.wait();
+  spdlog::info("stopping: running requests have {} s", kDrainMs / 1000);
+  (*server)->stop_accepting();
+  (*engine)->stop(kDrainMs);
+  (*server)->finish(kFlush);
+  spdlog::info("stopped");
+  server->reset();                       // Before the engine it refers to.
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& app) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App& command = *app.add_subcommand("serve", "The OpenAI-compatible server");
+  auto* positional = command.add_option("MODEL", flags->models, "A GGUF file, or the first part of a split one");
+  auto* named = command.add_option("-m,--model", flags->models, "The same as MODEL")->allow_extra_args(false);
+  positional->excludes(named);
+  command.add_option("--host", flags->server.host, "Address to listen on")->capture_default_str();
+  command.add_option("--port", flags->server.port, "Port to listen on; 0 takes a free one")->capture_default_str();
+  command.add_option("--api-key", flags->server.api_keys, "Key that clients must send; several keep separate caches")->allow_extra_args(false);
+  command.add_flag("-v,--verbose", flags->verbose, "Log health probes too");
+  command.add_flag("-q,--quiet", flags->quiet, "Log only warnings and errors");
+  add_engine_flags(command, flags->engine);
+  command.parse_complete_callback([flags] {
+    if (flags->models.empty()) throw CLI::RequiredError("MODEL");
+  });
+  on_run(command, flags, run_serve);
+}
+
+}  // namespace lode::cli
