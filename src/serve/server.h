@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
-#include "serve/connection.h"
+#include "serve/connection_options.h"
 #include "serve/metrics.h"
 
 namespace lode::serve {

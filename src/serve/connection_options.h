@@ -1,0 +1,16 @@
+// Limits and timeouts of one client connection. Plain data: no Boost header, so that those who only configure a server
+// do not compile one.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+namespace lode::serve {
+
+struct ConnectionOptions {
+  std::size_t body_bytes_max = 32u << 20;
+  std::size_t header_bytes_max = 32u << 10;
+  std::size_t unsent_bytes_max = 1u << 20;             // Of a stream, beyond what the kernel buffers.
+  std::size_t send_buffer_bytes = 0;                   // SO_SNDBUF; 0: the system's. Tests make it small.
+  std::chrono::milliseconds read_timeout{60'000};  
+}  // namespace lode::serve

@@ -1,0 +1,257 @@
+// The server's life, its small endpoints, and clients that leave.
+#include "serve/server.h"
+
+#include <future>
+
+#include "serve/signals.h"
+#include "serve/test_fixture.h"
+
+namespace lode::serve::test {
+namespace {
+
+using Text = FakeEngine::Script::Text;
+
+class ServerTest : public ServeTest {};
+
+TEST_F(ServerTest, AnswersLoadingUntilTheEngineIsThere) {
+  start_without_engine();
+  server->set_loading("reading weights");
+  const Reply health = get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(health.json()["error"]["code"], "loading");
+  EXPECT_EQ(health.json()["stage"], "reading weights");
+  EXPECT_TRUE(health.headers.contains("retry-after"));
+  EXPECT_EQ(complete(R"({"prompt":"a"})").status, 503);
+  EXPECT_EQ(get("/v1/models").status, 503);
+  EXPECT_NE(get("/metrics").body.find("lode_ready 0"), std::string::npos);
+  engine = std::make_unique<FakeEngine>(FakeEngine::Script{});
+  server->set_engine(*engine);
+  EXPECT_EQ(get("/health").body, R"({"status":"ok"})");
+  expect_alive();
+}
+
+TEST_F(ServerTest, ATakenPortIsAClearError) {
+  start();
+  ServerOptions same = options;
+  same.port = server->port();
+  const auto second = Server::start(same);
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.status().message().find(std::to_string(server->port())), std::string::npos);
+  EXPECT_NE(second.status().message().find("--port"), std::string::npos);
+  same.host = "203.0.113.7";               // Not an address of this machine.
+  EXPECT_NE(Server::start(same).status().message().find("--host"), std::string::npos);
+}
+
+TEST_F(ServerTest, ModelsTellContextAndSize) {
+  start();
+  const Json json = get("/v1/models").json();
+  ASSERT_EQ(json["data"].size(), 1u);
+  EXPECT_EQ(json["data"][0]["id"], "fake");
+  const Json& meta = json["data"][0]["meta"];
+  EXPECT_EQ(meta["n_ctx"], 1000);
+  EXPECT_EQ(meta["n_ctx_train"], 2000);
+  EXPECT_EQ(meta["n_vocab"], 258);
+  EXPECT_EQ(meta["n_params"], 42);
+  EXPECT_EQ(meta["size"], 4242);
+  EXPECT_EQ(get("/v1/models/fake").json()["id"], "fake");
+  EXPECT_EQ(get("/v1/models/other").status, 404);
+}
+
+TEST_F(ServerTest, TokenizeAndDetokenize) {
+  start();
+  EXPECT_EQ(post("/tokenize", R"({"content":"ab"})").body, R"({"tokens":[97,98]})");
+  EXPECT_EQ(post("/tokenize", R"({"content":"a</s>","add_special":true})").body, R"({"tokens":[256,97,257]})");
+  EXPECT_EQ(post("/tokenize", R"({"content":"</s>","parse_special":false})").json()["tokens"].size(), 4u);
+  EXPECT_EQ(post("/tokenize", R"({"content":"é","with_pieces":true})").body,
+            R"({"tokens":[{"id":195,"piece":[195]},{"id":169,"piece":[169]}]})");
+  EXPECT_EQ(post("/tokenize", R"({})").json()["error"]["param"], "content");
+  EXPECT_EQ(post("/tokenize", R"({"content":5})").status, 400);
+  EXPECT_EQ(post("/detokenize", R"({"tokens":[97,98,257]})").body, R"({"content":"ab</s>"})");
+  EXPECT_EQ(post("/detokenize", R"({"tokens":[195]})").body, "{\"content\":\"\xEF\xBF\xBD\"}");
+  for (const char* bad : {R"({"tokens":[258]})", R"({"tokens":["a"]})", R"({"tokens":7})", R"({})"}) {
+    EXPECT_EQ(post("/detokenize", bad).json()["error"]["param"], "tokens") << bad;
+  }
+}
+
+TEST_F(ServerTest, MetricsAreWellFormed) {
+  start();
+  expect_alive();
+  const Reply reply = get("/metrics");
+  EXPECT_EQ(reply.headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_NE(reply.body.find("\nlode_tokens_generated_total 1\n"), std::string::npos);
+  EXPECT_NE(reply.body.find("\nlode_http_replies_total{class=\"2xx\"} 1\n"), std::string::npos);
+  std::string_view rest = reply.body;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(line.size() + 1);
+    EXPECT_TRUE(line.starts_with("# HELP lode_") || line.starts_with("# TYPE lode_") || line.starts_with("lode_")) << line;
+  }
+}
+
+TEST_F(ServerTest, KeysAreAskedForAndSeparateCaches) {
+  options.api_keys = {"one", "two"};
+  start();
+  const auto with = [&](const std::string& key) {
+    Client client(server->port());
+    client.post("/v1/completions", R"({"prompt":"a","cache_salt":"s"})", "Authorization: Bearer " + key + "\r\n");
+    return client.read().status;
+  };
+  EXPECT_EQ(complete(R"({"prompt":"a"})").status, 401);
+  EXPECT_EQ(with("three"), 401);
+  EXPECT_EQ(with("on"), 401);
+  EXPECT_EQ(with("one"), 200);
+  EXPECT_EQ(with("two"), 200);
+  EXPECT_EQ(with("one"), 200);
+  EXPECT_EQ(get("/health").status, 200);
+  const auto submitted = engine->submitted();
+  ASSERT_EQ(submitted.size(), 3u);
+  EXPECT_NE(submitted[0].salt, submitted[1].salt);
+  EXPECT_EQ(submitted[0].salt, submitted[2].salt);
+}
+
+// ---- Clients that leave
+
+TEST_F(ServerTest, I01_ALeavingClientIsCancelledInEveryPhase) {
+  struct Phase {
+    const char* name;
+    FakeEngine::Script script;
+  };
+  const Phase phases[] = {
+      {"decode", {.text = Text::endless}},
+      {"prefill", {.prefill_steps = 100'000}},
+      {"queued", {.text = Text::endless, .slots = 0}},
+  };
+  for (const auto& phase : phases) {
+    for (const char* stream : {"true", "false"}) {
+      if (engine) engine->stop(0);
+      server.reset();
+      start(phase.script);
+      Client client(server->port());
+      client.post("/v1/completions", R"({"prompt":"p","n":2,"stream":)" + std::string(stream) + "}");
+      ASSERT_TRUE(eventually([&] { return engine->live() == 2; }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      client.close();
+      EXPECT_TRUE(eventually([&] { return engine->live() == 0; })) << phase.name << stream;
+      EXPECT_EQ(engine->stats().requests_cancelled, 2);
+      if (phase.script.slots == 0) EXPECT_EQ(engine->started(), 0) << "a queued request ran after its client left";
+      EXPECT_EQ(server->counters().clients_gone.load(), 1);
+    }
+  }
+}
+
+TEST_F(ServerTest, I02_AQueuedClientsLeavingHarmsNobody) {
+  start({.reply = "0123456789", .slots = 1, .step = std::chrono::milliseconds(5)});
+  Client a(server->port());
+  a.post("/v1/completions", R"({"prompt":"a","stream":true})");
+  ASSERT_EQ(a.read_head().status, 200);
+  Client b(server->port());
+  b.post("/v1/completions", R"({"prompt":"b","stream":true})");
+  ASSERT_TRUE(eventually([&] { return engine->live() == 2; }));
+  b.abort();
+  std::string body;
+  while (auto chunk = a.chunk()) body += *chunk;
+  EXPECT_EQ(parse_events(body).text(), "0123456789");
+  EXPECT_TRUE(parse_events(body).done);
+  EXPECT_TRUE(eventually([&] { return engine->stats().requests_cancelled == 1; }));
+}
+
+TEST_F(ServerTest, I03_EventsForClientsThatLeftAreDropped) {
+  start({.reply = "0123456789", .slots = 8, .prefill_steps = 3});
+  std::vector<std::future<int>> others;
+  std::atomic<bool> stop{false};
+  for (int i = 0; i < 4; ++i) {
+    others.push_back(std::async(std::launch::async, [&] {
+      int good = 0, all = 0;
+      while (!stop) {
+        ++all;
+        good += complete(R"({"prompt":"p","stream":true})").whole ? 1 : 0;
+      }
+      return good == all && all > 0 ? 0 : 1;
+    }));
+  }
+  for (int i = 0; i < 200; ++i) {
+    Client client(server->port());
+    client.post("/v1/completions", R"({"prompt":"p","stream":true})");
+    std::this_thread::sleep_for(std::chrono::microseconds(137 * (i % 13)));
+    client.abort();
+  }
+  stop = true;
+  for (auto& other : others) EXPECT_EQ(other.get(), 0) << "a reply was not whole";
+  EXPECT_TRUE(eventually([&] { return engine->live() == 0; }));
+  expect_alive();
+}
+
+TEST_F(ServerTest, I04_SlotsComeBackAndTheEngineRests) {
+  start({.reply = "0123456789", .text = Text::endless, .slots = 2});
+  Client a(server->port()), b(server->port());
+  a.post("/v1/completions", R"({"prompt":"a","stream":true})");
+  b.post("/v1/completions", R"({"prompt":"b","max_tokens":300})");
+  ASSERT_TRUE(eventually([&] { return engine->started() == 2; }));
+  a.abort();
+  EXPECT_EQ(b.read().status, 200);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(complete(R"({"prompt":"p","max_tokens":5})").json()["choices"][0]["text"], "01234");
+  ASSERT_TRUE(eventually([&] { return engine->live() == 0; }));
+  const auto steps = engine->stats().steps;
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(engine->stats().steps, steps);
+}
+
+// ---- Stopping
+
+TEST_F(ServerTest, StoppingFinishesWhatRunsAndRefusesTheRest) {
+  start({.reply = "0123456789", .step = std::chrono::milliseconds(10)});
+  Client running(server->port()), idle(server->port()), late(server->port());
+  running.post("/v1/completions", R"({"prompt":"p","stream":true})");
+  late.post("/v1/completions", R"({"prompt":"p"})");
+  ASSERT_TRUE(eventually([&] { return engine->live() == 2; }));
+  server->stop_accepting();
+  EXPECT_TRUE(idle.at_end());
+  ASSERT_TRUE(eventually([&] { return !Client(server->port()).connected(); }));
+  auto drained = std::async(std::launch::async, [&] { engine->stop(5000); });
+  const Reply reply = running.read();
+  EXPECT_EQ(parse_events(reply.body).text(), "0123456789");
+  EXPECT_TRUE(parse_events(reply.body).done);
+  EXPECT_EQ(late.read().status, 200);
+  drained.get();
+  server->finish(std::chrono::milliseconds(500));
+  EXPECT_EQ(server->counters().requests_open.load(), 0);
+  EXPECT_EQ(server->counters().connections_open.load(), 0);
+}
+
+TEST_F(ServerTest, WhatDoesNotFinishInTimeIsToldSo) {
+  start({.text = Text::endless});
+  Client streaming(server->port()), whole(server->port());
+  streaming.post("/v1/completions", R"({"prompt":"p","stream":true})");
+  whole.post("/v1/completions", R"({"prompt":"p"})");
+  ASSERT_TRUE(eventually([&] { return engine->started() == 2; }));
+  server->stop_accepting();
+  engine->stop(20);
+  const Events events = parse_events(streaming.read().body);
+  EXPECT_FALSE(events.done);
+  EXPECT_EQ(events.chunks.back()["error"]["type"], "unavailable_error");
+  EXPECT_EQ(whole.read().status, 503);
+  server->finish(std::chrono::milliseconds(500));
+}
+
+TEST_F(ServerTest, DestroyedInTheMiddleOfEverything) {
+  start({.text = Text::endless});
+  Client a(server->port()), b(server->port());
+  a.post("/v1/completions", R"({"prompt":"p","stream":true})");
+  b.send("POST /v1/completions HTTP/1.1\r\n");
+  ASSERT_TRUE(eventually([&] { return engine->started() == 1; }));
+  engine->stop(0);
+  server.reset();
+  EXPECT_TRUE(a.at_end());
+}
+
+TEST(SignalTest, CountsSignals) {
+  std::atomic<int> count{0};
+  SignalWatch watch([&](int n) { count = n; });
+  std::raise(SIGTERM);
+  EXPECT_TRUE(eventually([&] { return count == 1; }));
+  std::raise(SIGINT);
+  EXPECT_TRUE(eventually([&] { return count == 2; }));
+}
+
+}  // namespace
+}  // namespace lode::serve::test
