@@ -33,7 +33,7 @@ struct Copy {
   CopyState state = CopyState::none;
   bool keep = false;         // Stays after its last pin, as the unpinned budget allows; else it is freed then.
   bool writing = false;      // The packer holds it, or the disk tier's queue.
-  bool bad_on_disk = false;  // A read failed: never read it again, even if the disk tier still lists it.
+  bool bad_on_disk = false;  // A read failed: not read again until it was computed, even if the tier lists it.
   std::uint32_t pins = 0;
   std::int64_t short_extent_end = -1;  // Index of the last block of the short extent it was written in; -1: none.
   Load* load = nullptr;                // While `reading`.

@@ -77,11 +77,8 @@ WriteResult ExtentPacker::queue(std::span<Copy* const> copies) {
   }
   std::vector<Copy*> held(copies.begin(), copies.end());
   const WriteResult result = disk_.write(copies.front()->group, std::span(blocks.data(), copies.size()),
-                                         std::span(data.data(), copies.size()), [this, held](bool ok) {
-                                           for (Copy* c : held) {
-                                             if (ok) c->bad_on_disk = false;  // What is there now is new.
-                                             let_go(*c);
-                                           }
+                                         std::span(data.data(), copies.size()), [this, held](bool) {
+                                           for (Copy* c : held) let_go(*c);  // Not written: only in RAM then.
                                          });
   const std::int64_t end = copies.back()->block->index;
   if (result == WriteResult::queued) {

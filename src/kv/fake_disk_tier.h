@@ -26,7 +26,8 @@ class FakeDiskTier final : public DiskTier {
     struct Entry {
       DiskBlock block;
       std::map<std::uint32_t, std::vector<std::byte>> bytes;  // By group.
-      std::set<std::uint32_t> damaged;                        // Groups whose read fails.
+      std::set<std::uint32_t> damaged;                        // Groups whose read fails, once and for all.
+      std::set<std::uint32_t> flaky;  // Groups whose next read fails, though the bytes are fine.
     };
     std::map<BlockKey, Entry> blocks;
   };
@@ -134,9 +135,10 @@ class FakeDiskTier final : public DiskTier {
         const auto it = tier->stored_->blocks.find(items[i].key);
         const bool have = it != tier->stored_->blocks.end() && it->second.bytes.contains(items[i].group.v);
         const auto size = static_cast<std::size_t>(tier->layouts_[items[i].group.v].block_bytes);
-        if (!have || it->second.damaged.contains(items[i].group.v)) {
+        const bool passing = have && it->second.flaky.erase(items[i].group.v) > 0;
+        if (!have || passing || it->second.damaged.contains(items[i].group.v)) {
           std::memset(items[i].dst, 0xEE, size);  // A failed read may have scribbled.
-          if (have) it->second.bytes.erase(items[i].group.v);
+          if (have && !passing) it->second.bytes.erase(items[i].group.v);
           bad.push_back(i);
         } else {
           std::memcpy(items[i].dst, it->second.bytes[items[i].group.v].data(), size);

@@ -54,8 +54,6 @@ void Restorer::finish(Load* load, std::vector<Block*>& damaged) {
     ram_.remove(c);
     c.bad_on_disk = true;
     ++corrupt_;
-    // Where the tier still lists it (a passing error, say), it would be found and fail again and again.
-    if (disk_.contains(c.block->key, c.group)) disk_.drop(c.block->key);
     damaged.push_back(c.block);
   }
   for (Copy* c : mine->copies) {

@@ -145,7 +145,8 @@ class Sessions {
       const unsigned what = rng_() % 100;
       if (what < 3) it->second.damaged.insert(rng_() % 2);
       else if (what < 6) it->second.bytes.erase(rng_() % 2);  // Evicted there, one group's extent at a time.
-      if (what == 6) it = rig_.stored->blocks.erase(it);
+      else if (what < 9) it->second.flaky.insert(rng_() % 2);
+      if (what == 9) it = rig_.stored->blocks.erase(it);
       else ++it;
     }
   }

@@ -83,6 +83,7 @@ void StoreImpl::publish(Sequence& seq, Block& block, std::size_t group) {
   } else {
     ram_->install(c, g.own[at], CopyState::in_place);
     c.keep = full(group);
+    c.bad_on_disk = false;  // A passing error may be over; damage, the disk tier has taken off its list.
     if (packer_) packer_->add(g.run, c, clock_.now_ns());
   }
   g.own[at] = SlotId::none();
