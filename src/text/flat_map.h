@@ -5,6 +5,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -26,65 +27,87 @@ struct Merge {
   TokenId id = -1;
 };
 
-// Slots of 16 bytes at no more than half load: a probe of Gemma's 262k tokens costs about two cache misses.
-// Texts live outside (Vocab's arena) and must outlive the table without moving.
+// Most look-ups while merging find nothing, and those read only the array of 16-bit tags (1 MiB for Gemma's 262k
+// tokens, so it stays in a core's cache). Texts of up to 8 bytes are compared inside their slot; longer ones lie in
+// Vocab's arena, which must outlive the table without moving.
 class TextMap {
  public:
-  void reserve(std::size_t count) {
-    slots_.assign(std::bit_ceil(count * 2 + 2), {});
-    texts_ = nullptr;
-  }
-  void bind(const char* texts) { texts_ = texts; }
+  // Where a token's text lies in the arena.
+  struct Place {
+    std::uint32_t offset = 0;
+    std::uint16_t size = 0;
+  };
 
-  // Adds the text at [offset, offset + size) of the bound arena. False where it is there already: the first id stays.
-  bool insert(std::uint32_t offset, std::uint32_t size, Merge merge) {
-    const std::string_view text(texts_ + offset, size);
-    const std::uint64_t hash = hash_text(text);
-    for (std::size_t i = hash & mask();; i = (i + 1) & mask()) {
-      Slot& slot = slots_[i];
-      if (slot.id < 0) {
-        slot = {tag(hash, size), offset, merge.priority, merge.id};
-        return true;
-      }
-      if (matches(slot, tag(hash, size), text)) return false;
-    }
+  // Room for `count` texts, at no more than three quarters full. Slots take 18 bytes each.
+  void reserve(std::size_t count) {
+    const std::size_t slots = std::bit_ceil(count + count / 3 + 2);
+    tags_.assign(slots, kFree);
+    slots_.assign(slots, {});
+    places_.reserve(count);
   }
+  void bind(const char* arena) { arena_ = arena; }
+
+  // Ids ascend from 0 without a gap. `findable` false: the text is only kept. Returns false where another id has the
+  // text already, and keeps that.
+  bool add(Place place, bool findable, std::uint32_t priority) {
+    const auto id = static_cast<TokenId>(places_.size());
+    places_.push_back(place);
+    if (!findable) return true;
+    const std::string_view text(arena_ + place.offset, place.size);
+    const std::uint64_t hash = hash_text(text);
+    const std::uint16_t tag = tag_of(hash);
+    std::size_t i = hash & mask();
+    for (; tags_[i] != kFree; i = (i + 1) & mask()) {
+      if (tags_[i] == tag && holds(slots_[i], text)) return false;
+    }
+    tags_[i] = tag;
+    slots_[i] = {head_of(text), priority, static_cast<std::uint32_t>(id) | size_class(text) << 28};
+    return true;
+  }
+
+  std::string_view text(TokenId id) const { return {arena_ + places_[id].offset, places_[id].size}; }
 
   Merge find(std::string_view text) const {
     const std::uint64_t hash = hash_text(text);
-    const std::uint32_t wanted = tag(hash, text.size());
-    for (std::size_t i = hash & mask();; i = (i + 1) & mask()) {
-      const Slot& slot = slots_[i];
-      if (slot.id < 0) return {};
-      if (matches(slot, wanted, text)) return {slot.priority, slot.id};
+    const std::uint16_t tag = tag_of(hash);
+    for (std::size_t i = hash & mask(); tags_[i] != kFree; i = (i + 1) & mask()) {
+      if (tags_[i] == tag && holds(slots_[i], text)) return {slots_[i].priority, slots_[i].id()};
     }
+    return {};
   }
 
  private:
+  static constexpr std::uint16_t kFree = 0;
   struct Slot {
-    std::uint32_t tag = 0;  // 16 bits of the size over 16 bits of the hash: nearly always decides without the text.
-    std::uint32_t offset = 0;
+    std::uint64_t head = 0;  // The first 8 bytes, zeros behind shorter texts.
     std::uint32_t priority = 0;
-    TokenId id = -1;  // -1: empty.
+    std::uint32_t id_and_size = 0;  // 28 bits of id (Vocab allows no more tokens), then the size class.
+    TokenId id() const { return static_cast<TokenId>(id_and_size & 0x0FFFFFFF); }
   };
-  std::size_t mask() const { return slots_.size() - 1; }
-  static std::uint32_t tag(std::uint64_t hash, std::size_t size) {
-    return static_cast<std::uint32_t>(size) << 16 | static_cast<std::uint32_t>(hash >> 48);
+  static std::uint32_t size_class(std::string_view text) {
+    return static_cast<std::uint32_t>(std::min<std::size_t>(text.size(), 9));  // 9: longer than the head.
   }
-  // Token texts are at most 65,535 bytes (Vocab refuses longer ones), so an equal tag means an equal size for them; a
-  // longer query text could alias, hence the check.
-  bool matches(const Slot& slot, std::uint32_t wanted, std::string_view text) const {
-    return slot.tag == wanted && text.size() <= 0xFFFF &&
-           std::memcmp(texts_ + slot.offset, text.data(), text.size()) == 0;
+  std::size_t mask() const { return tags_.size() - 1; }
+  static std::uint16_t tag_of(std::uint64_t hash) { return static_cast<std::uint16_t>(hash >> 48 | 1); }
+  static std::uint64_t head_of(std::string_view text) {
+    std::uint64_t head = 0;
+    std::memcpy(&head, text.data(), std::min<std::size_t>(text.size(), 8));
+    return head;
+  }
+  bool holds(const Slot& slot, std::string_view wanted) const {
+    if (slot.head != head_of(wanted) || slot.id_and_size >> 28 != size_class(wanted)) return false;
+    return wanted.size() <= 8 || text(slot.id()) == wanted;
   }
 
+  std::vector<std::uint16_t> tags_ = std::vector<std::uint16_t>(2, kFree);
   std::vector<Slot> slots_ = std::vector<Slot>(2);
-  const char* texts_ = nullptr;
+  std::vector<Place> places_;  // By id.
+  const char* arena_ = nullptr;
 };
 
 class PairMap {
  public:
-  void reserve(std::size_t count) { slots_.assign(std::bit_ceil(count * 2 + 2), {}); }
+  void reserve(std::size_t count) { slots_.assign(std::bit_ceil(count + count / 2 + 2), {}); }
 
   // The first merge of a pair stays: it has the better rank.
   void insert(TokenId left, TokenId right, Merge merge) {

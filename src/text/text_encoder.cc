@@ -38,7 +38,12 @@ void JoinTable::add_token(std::string_view text) {
   }
 }
 
-TextEncoder::TextEncoder(const Vocab& vocab) : vocab_(&vocab), serial_(WordCache::next_serial()) {}
+TextEncoder::TextEncoder(const Vocab& vocab) : vocab_(&vocab), serial_(WordCache::next_serial()) {
+  for (int c = 0; c < 128; ++c) {
+    const char byte = static_cast<char>(c);
+    ascii_[c] = vocab.find({&byte, 1}).id;
+  }
+}
 
 Result<TextEncoder> TextEncoder::make(const Vocab& vocab, std::optional<std::string_view> pre,
                                       std::vector<std::string>& warnings) {
@@ -126,8 +131,9 @@ void TextEncoder::add_symbols(std::string_view piece, std::vector<Symbol>& symbo
     return;
   }
   for (std::uint32_t pos = 0; pos < piece.size();) {
-    const std::uint32_t end = pos + utf8_at(piece, pos).bytes;
-    symbols.push_back({pos, end, vocab_->find(piece.substr(pos, end - pos)).id});
+    const Utf8Char c = utf8_at(piece, pos);
+    const std::uint32_t end = pos + c.bytes;
+    symbols.push_back({pos, end, c.code < 128 ? ascii_[c.code] : vocab_->find(piece.substr(pos, c.bytes)).id});
     pos = end;
   }
 }

@@ -2,6 +2,7 @@
 // pieces became, and merges the others. Constant after make(): any thread. src/text only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -62,6 +63,7 @@ class TextEncoder {
   const Vocab* vocab_;
   std::uint32_t serial_;               // Of this encoder's entries in the word caches.
   std::optional<PreTokenizer> words_;  // BPE models.
+  std::array<TokenId, 128> ascii_;     // The token of each ASCII character.
   std::unique_ptr<JoinTable> joins_;   // Models whose symbols are characters.
 };
 

@@ -152,7 +152,17 @@ TEST(Tokenizer, TextNeverBecomesAControlToken) {
   v.add("0x0A");
   v.add("<0x0A");
   const TokenId user = v.add("<b>", TokenKind::user_defined);
+  // A turn end that the file calls normal is a control token all the same, even where pieces would merge to it.
+  v.add("<EO");
+  v.add("E");
+  v.add("O");
+  v.add("T");
+  v.add("<E");
+  v.add("<EOT");
+  const TokenId eot = v.add("<EOT>");
   auto t = v.tokenizer();
+  EXPECT_EQ(pieces(*t, t->encode("<EOT>", kPlain)), (std::vector<std::string>{"<EOT", ">"}));
+  EXPECT_EQ(t->encode("<EOT>", kParse), Ids{eot});
   EXPECT_EQ(pieces(*t, t->encode("<s>", kPlain)), (std::vector<std::string>{"<s", ">"}));
   for (const TokenId id : t->encode("<0x0A><s></s><unk>", kPlain)) EXPECT_NE(t->kind(id), TokenKind::control);
   EXPECT_EQ(t->decode(t->encode("<0x0A>", kPlain), kHide), "<0x0A>");

@@ -86,6 +86,29 @@ std::uint32_t priority_of_score(float score) {
   return ~ascending;
 }
 
+// Names that end a turn whatever the metadata says: the model emits them, but many files name one eos id alone.
+constexpr std::string_view kEndNames = R"(
+<|eot_id|> <|eom_id|> <|im_end|> <|end|> <|return|> <|call|> <|calls|> <|flush|> <end_of_turn> <turn|> <|tool_response>
+<|endoftext|> <|end_of_text|> <|end_of_turn|> <EOT> _<EOT> [EOT] [EOS] <end_of_utterance> <｜end▁of▁sentence｜>
+)";
+// Names that are also HTML or plain words: these count only where the file calls them control tokens. Gemma has </s>,
+// the end of struck-out text, as a token that it may well write.
+constexpr std::string_view kCarefulEndNames = " </s> <eos> ";
+
+// Whether `text` stands in `names` between spaces or newlines.
+bool listed(std::string_view names, std::string_view text) {
+  if (text.size() < 4 || text.size() > 32 || text.find_first_of(" \n") != std::string_view::npos) return false;
+  if (text[0] != '<' && text[0] != '[' && text[0] != '_') return false;  // Nearly every token ends here.
+  for (std::size_t at = names.find(text); at != std::string_view::npos; at = names.find(text, at + 1)) {
+    if (names[at - 1] <= ' ' && names[at + text.size()] <= ' ') return true;
+  }
+  return false;
+}
+
+bool is_end_name(std::string_view text) {
+  return listed(kEndNames, text) || listed(kCarefulEndNames, text);
+}
+
 // A token's text, cut and escaped for an error message.
 std::string shown(std::string_view text) {
   std::string out;
@@ -239,6 +262,37 @@ Status Vocab::add_tokens(const VocabData& data) {
   return Status::success();
 }
 
+TokenKind Vocab::kind_of(std::string_view text, std::int64_t kind) const {
+  const TokenKind said = kind == 0 ? TokenKind::normal : static_cast<TokenKind>(kind);  // 0: "undefined", in old files.
+  // Some files call turn ends normal or user-defined, and the reader would see the marker. In byte-level vocabularies a
+  // normal </s> cannot come from text anyway, whose words are cut at the letter.
+  const bool careful = model_ == VocabModel::byte_bpe && said == TokenKind::normal;
+  if (listed(kEndNames, text) || (careful && listed(kCarefulEndNames, text))) return TokenKind::control;
+  if (bytes_by_name_ && said == TokenKind::normal && parse_byte_name(text) >= 0) return TokenKind::byte;
+  return said;
+}
+
+bool Vocab::append_bytes(std::string_view text, TokenKind kind) {
+  const auto append = [this](std::string_view raw) { arena_.insert(arena_.end(), raw.begin(), raw.end()); };
+  if (kind == TokenKind::control || kind == TokenKind::unknown) {
+    append(text);
+    return false;
+  }
+  if (model_ == VocabModel::byte_bpe) {
+    // User-defined tokens are plain text here, cut out before merging.
+    if (kind != TokenKind::user_defined && byte_alphabet().append_bytes(text, arena_)) return true;
+    append(text);
+    return false;
+  }
+  if (kind == TokenKind::byte) {
+    arena_.push_back(static_cast<char>(parse_byte_name(text)));
+    return false;
+  }
+  append_unescaped(text, arena_);
+  // A raw space never meets the merges, since spaces reach them as U+2581: such a token is only cut out whole.
+  return text.find(' ') == std::string_view::npos;
+}
+
 Status Vocab::add_token(const VocabData& data, TokenId id) {
   const std::string_view text = data.tokens[id];
   const std::int64_t kind = data.kinds.empty() ? 1 : data.kinds[id];
@@ -250,50 +304,28 @@ Status Vocab::add_token(const VocabData& data, TokenId id) {
     return Status::corrupt(
         fmt::format("tokenizer.ggml.tokens[{}]: expected at most {} bytes, found {}", id, kTokenBytesMax, text.size()));
   }
-  Token token;
-  token.kind = kind == 0 ? TokenKind::normal : static_cast<TokenKind>(kind);  // 0 is "undefined" in old files.
-  token.offset = static_cast<std::uint32_t>(arena_.size());
-  if (bytes_by_name_ && token.kind == TokenKind::normal && parse_byte_name(text) >= 0) token.kind = TokenKind::byte;
-  bool spellable = true;
+  Token token{.kind = kind_of(text, kind)};
   if (token.kind == TokenKind::byte && model_ != VocabModel::byte_bpe) {
     const int byte = parse_byte_name(text);
     if (byte < 0) {
-      return Status::corrupt(
-          fmt::format("tokenizer.ggml.tokens[{}]: a byte token must read <0x00> to <0xFF>, found "
-                      "\"{}\"",
-                      id, shown(text)));
+      return Status::corrupt(fmt::format(
+          "tokenizer.ggml.tokens[{}]: a byte token must read <0x00> to <0xFF>, found \"{}\"", id, shown(text)));
     }
-    arena_.push_back(static_cast<char>(byte));
     if (byte_tokens_[byte] < 0) byte_tokens_[byte] = id;
-    spellable = false;
-  } else if (token.kind == TokenKind::control || token.kind == TokenKind::unknown) {
-    arena_.insert(arena_.end(), text.begin(), text.end());
-    spellable = false;
-  } else if (model_ == VocabModel::byte_bpe) {
-    // User-defined tokens are plain text here, cut out before merging.
-    if (token.kind == TokenKind::user_defined || !byte_alphabet().append_bytes(text, arena_)) {
-      arena_.insert(arena_.end(), text.begin(), text.end());
-      spellable = false;
-    }
-  } else {
-    // A raw space never meets the merges, since spaces reach them as U+2581: such a token is only cut out whole.
-    spellable = text.find(' ') == std::string_view::npos;
-    append_unescaped(text, arena_);
   }
-  token.size = static_cast<std::uint16_t>(arena_.size() - token.offset);
-  token.spellable = spellable && token.size > 0;
+  TextMap::Place place{.offset = static_cast<std::uint32_t>(arena_.size())};
+  token.spellable = append_bytes(text, token.kind) && !text.empty();
+  place.size = static_cast<std::uint16_t>(arena_.size() - place.offset);
   tokens_.push_back(token);
-  if (!token.spellable) return Status::success();
-
   std::uint32_t priority = 0;
-  if (model_ == VocabModel::spm) {
-    const float score = data.scores.empty() ? 0.0f : static_cast<float>(data.scores[id]);
+  if (model_ == VocabModel::spm && !data.scores.empty()) {
+    const auto score = static_cast<float>(data.scores[id]);
     if (std::isnan(score)) {
       return Status::corrupt(fmt::format("tokenizer.ggml.scores[{}]: expected a number, found NaN", id));
     }
     priority = priority_of_score(score);
   }
-  if (!texts_.insert(token.offset, token.size, {priority, id}) && warnings_.empty()) {
+  if (!texts_.add(place, token.spellable, priority) && warnings_.empty()) {
     warnings_.push_back(fmt::format("token {} (\"{}\") spells the same text as token {}; text becomes the lower id", id,
                                     shown(text), texts_.find(bytes(id)).id));
   }
@@ -335,7 +367,8 @@ Status Vocab::add_merges(const VocabData& data) {
     const TokenId right = spelled ? texts_.find(both.substr(left_bytes)).id : -1;
     const TokenId result = spelled ? texts_.find(both).id : -1;
     if (left < 0 || right < 0 || result < 0) {
-      if (ignored++ == 0) example = rank;
+      // A turn end that became a control token is no longer text that merges could make.
+      if (!is_end_name(both) && ignored++ == 0) example = rank;
       continue;
     }
     merges_.insert(left, right, {static_cast<std::uint32_t>(rank), result});
@@ -387,48 +420,11 @@ Status Vocab::set_roles(const VocabData& data) {
 }
 
 void Vocab::find_end_tokens(const VocabData& data) {
-  // Names that end a turn whatever the metadata says. The model emits them, but many files name one eos id alone.
-  static constexpr std::string_view kEndNames[] = {"<|eot_id|>",
-                                                   "<|eom_id|>",
-                                                   "<|im_end|>",
-                                                   "<|end|>",
-                                                   "<|return|>",
-                                                   "<|call|>",
-                                                   "<|calls|>",
-                                                   "<|flush|>",
-                                                   "<end_of_turn>",
-                                                   "<turn|>",
-                                                   "<|tool_response>",
-                                                   "<|endoftext|>",
-                                                   "<|end_of_text|>",
-                                                   "<|end_of_turn|>",
-                                                   "<EOT>",
-                                                   "_<EOT>",
-                                                   "< EOT >",
-                                                   "[EOT]",
-                                                   "[EOS]",
-                                                   "<end_of_utterance>",
-                                                   "<|end_of_role|>",
-                                                   "<\xEF\xBD\x9C"
-                                                   "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"};
-  // Names that are also HTML or plain words: they count where the file calls them control tokens. Gemma has </s>, the
-  // end of struck-out text, as a token that it may well write. In byte-level vocabularies a normal token of that name
-  // cannot come from text, whose words are cut at the letter.
-  static constexpr std::string_view kCarefulEndNames[] = {"</s>", "<eos>"};
-  const TokenKind lowest = model_ == VocabModel::byte_bpe ? TokenKind::normal : TokenKind::control;
-  const auto among = [](std::span<const std::string_view> names, std::string_view text) {
-    return std::find(names.begin(), names.end(), text) != names.end();
-  };
   TokenId end = -1;
   bool returns = false, calls = false;
   for (TokenId id = 0; id < size(); ++id) {
     const std::string_view text = data.tokens[id];
-    if (text.size() < 4 || text.size() > 32 || (text[0] != '<' && text[0] != '[' && text[0] != '_')) continue;
-    TokenKind& kind = tokens_[id].kind;
-    const bool careful = (kind == TokenKind::control || kind == lowest) && among(kCarefulEndNames, text);
-    if (!careful && !among(kEndNames, text)) continue;
-    kind = TokenKind::control;  // Some files call them normal, and the reader would see the marker.
-    tokens_[id].spellable = false;
+    if (tokens_[id].kind != TokenKind::control || !is_end_name(text)) continue;
     if (text == "<|end|>") end = id;
     returns |= text == "<|return|>";
     calls |= text == "<|call|>";
@@ -450,7 +446,7 @@ void Vocab::collect_specials(const VocabData& data) {
   const bool phi3 = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
   for (TokenId id = 0; id < size(); ++id) {
     const TokenKind k = tokens_[id].kind;
-    if (tokens_[id].size == 0) continue;
+    if (bytes(id).empty()) continue;
     if (k != TokenKind::control && k != TokenKind::user_defined && k != TokenKind::unknown) continue;
     const std::string_view text = data.tokens[id];
     Special special{id, std::string(text)};

@@ -49,9 +49,7 @@ class Vocab {
   bool has(TokenId id) const { return id >= 0 && id < size(); }
   // The bytes a token stands for: U+2581 is a space, <0x0A> a newline, byte-level letters are bytes. Control tokens:
   // their name. Empty for ids outside the vocabulary.
-  std::string_view bytes(TokenId id) const {
-    return has(id) ? std::string_view(arena_.data() + tokens_[id].offset, tokens_[id].size) : std::string_view();
-  }
+  std::string_view bytes(TokenId id) const { return has(id) ? texts_.text(id) : std::string_view(); }
   TokenKind kind(TokenId id) const { return has(id) ? tokens_[id].kind : TokenKind::unknown; }
 
   // Whether plain text can become this token.
@@ -87,14 +85,15 @@ class Vocab {
 
  private:
   struct Token {
-    std::uint32_t offset = 0;  // Into arena_.
-    std::uint16_t size = 0;
     TokenKind kind = TokenKind::normal;
     bool spellable = false;
   };
 
   Status add_tokens(const VocabData& data);
   Status add_token(const VocabData& data, TokenId id);
+  TokenKind kind_of(std::string_view text, std::int64_t kind) const;
+  // Appends a token's bytes to the arena; false where plain text cannot become it.
+  bool append_bytes(std::string_view text, TokenKind kind);
   Status add_merges(const VocabData& data);
   Status set_roles(const VocabData& data);
   void find_end_tokens(const VocabData& data);

@@ -79,6 +79,7 @@ TEST_P(VocabGolden, IdsEqualTheReference) {
   if (test::shared_data().empty()) GTEST_SKIP() << "../shared/data is absent";
   auto tokenizer = open_tokenizer(dir / (std::string(GetParam()) + ".gguf"));
   ASSERT_TRUE(tokenizer);
+  EXPECT_TRUE(tokenizer->warnings().empty()) << tokenizer->warnings()[0];
   check(*tokenizer, dir / GetParam(), "\n__ggml_vocab_test__\n", kPlain);
   check(*tokenizer, dir / (std::string(GetParam()) + ".special"), "\n__ggml_vocab_test__\n", kFull);
 }
