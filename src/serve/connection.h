@@ -20,12 +20,6 @@
 
 namespace lode::serve {
 
-    // From the first wait to the last byte of a request.
-  std::chrono::milliseconds write_timeout{30'000};     // Without a byte taken by the client.
-  std::chrono::milliseconds linger{2'000};             // For the client to close after we have.
-  std::chrono::milliseconds tick{200};
-};
-
 class Connection : public Exchange, public std::enable_shared_from_this<Connection> {
  public:
   using Socket = boost::asio::ip::tcp::socket;

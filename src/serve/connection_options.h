@@ -10,7 +10,12 @@ namespace lode::serve {
 struct ConnectionOptions {
   std::size_t body_bytes_max = 32u << 20;
   std::size_t header_bytes_max = 32u << 10;
-  std::size_t unsent_bytes_max = 1u << 20;             // Of a stream, beyond what the kernel buffers.
-  std::size_t send_buffer_bytes = 0;                   // SO_SNDBUF; 0: the system's. Tests make it small.
-  std::chrono::milliseconds read_timeout{60'000};  
+  std::size_t unsent_bytes_max = 1u << 20;          // Of a stream, beyond what the kernel buffers.
+  std::size_t send_buffer_bytes = 0;                // SO_SNDBUF; 0: the system's. Tests make it small.
+  std::chrono::milliseconds read_timeout{60'000};   // From the first wait to the last byte of a request.
+  std::chrono::milliseconds write_timeout{30'000};  // Without a byte taken by the client.
+  std::chrono::milliseconds linger{2'000};          // For the client to close after we have.
+  std::chrono::milliseconds tick{200};
+};
+
 }  // namespace lode::serve
