@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -61,6 +62,8 @@ struct RigOptions {
   BlockKey (*child_key)(const BlockKey&, std::span<const TokenId, kBlockTokens>) = &kv::child_key;
   BlockKey (*root_key)(const RootInputs&) = &kv::root_key;
   std::string k_type = "f16";  // Of the root key only.
+  // Instead of the fake: called at every start.
+  std::function<std::unique_ptr<DiskTier>(const std::vector<model::BlockLayout>&)> make_disk;
 };
 
 class Rig {
@@ -89,9 +92,11 @@ class Rig {
     parts.root_key = options_.root_key;
     parts.piece_bytes = 16 * kKiB;
     parts.freed = memory::SlotPoolOptions::Freed::poison;
-    if (options_.disk == RigOptions::Disk::fake) {
-      std::vector<model::BlockLayout> layouts;
-      for (const auto& g : c.groups) layouts.push_back(model::block_layout(g, c.k_type, c.v_type));
+    std::vector<model::BlockLayout> layouts;
+    for (const auto& g : c.groups) layouts.push_back(model::block_layout(g, c.k_type, c.v_type));
+    if (options_.make_disk) {
+      parts.disk = options_.make_disk(layouts);
+    } else if (options_.disk == RigOptions::Disk::fake) {
       auto tier = std::make_unique<FakeDiskTier>(layouts, stored, knobs);
       disk = tier.get();
       parts.disk = std::move(tier);
