@@ -27,7 +27,8 @@ constexpr AddCommand kCommands[] = {
 struct ShortFlag {
   std::string_view typed, full;
 };
-constexpr ShortFlag kShortFlags[] = {{"-ctk", "--ctk"}, {"-ctv", "--ctv"}, {"-np", "--np"}, {"-ub", "--ub"}, {"-ngl", "--ngl"}};
+constexpr ShortFlag kShortFlags[] = {
+    {"-ctk", "--ctk"}, {"-ctv", "--ctv"}, {"-np", "--np"}, {"-ub", "--ub"}, {"-ngl", "--ngl"}};
 
 std::string full_flag(std::string_view typed) {
   for (const auto& flag : kShortFlags) {
@@ -61,7 +62,9 @@ void fail(const Status& status) {
   exit_with(1);
 }
 
-void exit_with(int code) { throw CLI::RuntimeError(code); }
+void exit_with(int code) {
+  throw CLI::RuntimeError(code);
+}
 
 int main(int argc, const char* const* argv) {
   CLI::App app("Lode: a local LLM engine that computes a long prompt once and keeps it, across restarts.", "lode");
@@ -72,7 +75,7 @@ int main(int argc, const char* const* argv) {
   // CLI11 takes its arguments from the last to the first.
   std::vector<std::string> arguments;
   for (int i = argc - 1; i > 0; --i) arguments.emplace_back(argv[i]);
-  bool ours = true;                      // What follows "--" is meant for somebody else.
+  bool ours = true;  // What follows "--" is meant for somebody else.
   for (auto it = arguments.rbegin(); it != arguments.rend(); ++it) {
     ours = ours && *it != "--";
     if (ours) *it = full_flag(*it);
@@ -80,13 +83,13 @@ int main(int argc, const char* const* argv) {
   try {
     app.parse(arguments);
     return 0;
-  } catch (const CLI::RuntimeError& e) { // A command's own end: see exit_with.
+  } catch (const CLI::RuntimeError& e) {  // A command's own end: see exit_with.
     return e.get_exit_code();
-  } catch (const CLI::Success& e) {      // --help, --version
+  } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     return usage_error(e.what());
-  } catch (const std::exception& e) {    // Out of memory, say: one line, not a core dump.
+  } catch (const std::exception& e) {  // Out of memory, say: one line, not a core dump.
     fmt::print(stderr, "lode: {}\n", one_line(e.what()));
     return 1;
   }

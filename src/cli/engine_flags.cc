@@ -16,7 +16,10 @@ constexpr std::string_view kCompute = "Compute", kMemory = "Memory and KV cache"
 void add_kv_type(CLI::App& command, const char* name, const char* typed, const char* what, kernels::KvType& type) {
   static const std::map<std::string, kernels::KvType> kTypes = {
       {"f32", kernels::KvType::f32}, {"f16", kernels::KvType::f16}, {"q8_0", kernels::KvType::q8_0}};
-  command.add_option_function<std::string>(name, [&type](const std::string& text) { type = kTypes.at(text); }, fmt::format("{} cache type; also {}", what, typed))
+  command
+      .add_option_function<std::string>(
+          name, [&type](const std::string& text) { type = kTypes.at(text); },
+          fmt::format("{} cache type; also {}", what, typed))
       ->check(CLI::IsMember(kTypes))
       ->type_name("f32|f16|q8_0")
       ->default_str("f16")
@@ -25,22 +28,27 @@ void add_kv_type(CLI::App& command, const char* name, const char* typed, const c
 
 // A size is kept as typed: a share such as 50% is of something only the planner knows. What is no size is refused here.
 void add_size(CLI::App& command, const char* name, const char* what, std::string& size) {
-  command.add_option(name, size, what)->type_name("SIZE")->group(std::string(kMemory))->check([](const std::string& text) {
-    const auto parsed = parse_size(text, kGiB);
-    return parsed.ok() ? std::string() : parsed.status().message();
-  });
+  command.add_option(name, size, what)
+      ->type_name("SIZE")
+      ->group(std::string(kMemory))
+      ->check([](const std::string& text) {
+        const auto parsed = parse_size(text, kGiB);
+        return parsed.ok() ? std::string() : parsed.status().message();
+      });
 }
 
 // A flag of the design that this version does not honour. Only `harmless` is accepted: it asks for what is done anyway.
 void refuse(CLI::App& command, const std::string& name, const std::string& harmless, const std::string& why) {
-  command.add_option_function<std::string>(
-             name,
-             [name, harmless, why](const std::string& value) {
-               if (!harmless.empty() && value == harmless) return;
-               const std::string instead = harmless.empty() ? "" : fmt::format("; only '{}' is accepted", harmless);
-               throw CLI::ValidationError(fmt::format("{} is not in this version: {}{}", name.substr(0, name.find(',')), why, instead));
-             })
-      ->group("");                       // Not in --help.
+  command
+      .add_option_function<std::string>(
+          name,
+          [name, harmless, why](const std::string& value) {
+            if (!harmless.empty() && value == harmless) return;
+            const std::string instead = harmless.empty() ? "" : fmt::format("; only '{}' is accepted", harmless);
+            throw CLI::ValidationError(
+                fmt::format("{} is not in this version: {}{}", name.substr(0, name.find(',')), why, instead));
+          })
+      ->group("");  // Not in --help.
 }
 
 }  // namespace
@@ -60,26 +68,35 @@ void add_compute_flags(CLI::App& command, engine::EngineOptions& options) {
       ->group(std::string(kCompute));
   add_kv_type(command, "--ctk", "-ctk", "K", options.k_type);
   add_kv_type(command, "--ctv", "-ctv", "V", options.v_type);
-  command.add_option("--isa", options.isa, "Force an instruction set: generic, avx2; default: the best here")->group(std::string(kCompute));
+  command.add_option("--isa", options.isa, "Force an instruction set: generic, avx2; default: the best here")
+      ->group(std::string(kCompute));
   static const std::map<std::string, gguf::LoadMode> kModes = {
       {"mmap", gguf::LoadMode::mmap}, {"read", gguf::LoadMode::read}, {"direct", gguf::LoadMode::direct}};
-  command.add_option_function<std::string>("--load-mode", [&options](const std::string& text) { options.load_mode = kModes.at(text); },
-                                           "How weights get into memory")
+  command
+      .add_option_function<std::string>(
+          "--load-mode", [&options](const std::string& text) { options.load_mode = kModes.at(text); },
+          "How weights get into memory")
       ->check(CLI::IsMember(kModes))
       ->type_name("mmap|read|direct")
       ->default_str("mmap")
       ->group(std::string(kCompute));
   // What it promises holds always on a CPU.
-  command.add_flag_function("--deterministic", [](std::int64_t) {}, "Results never depend on batching or caching (always so on a CPU)")
+  command
+      .add_flag_function(
+          "--deterministic", [](std::int64_t) {}, "Results never depend on batching or caching (always so on a CPU)")
       ->group(std::string(kCompute));
 }
 
 void add_engine_flags(CLI::App& command, engine::EngineOptions& options) {
   add_compute_flags(command, options);
-  command.add_option("-c,--ctx", options.ctx, "Context of each sequence in tokens; default: what fits, at most what the model was trained with")
+  command
+      .add_option("-c,--ctx", options.ctx,
+                  "Context of each sequence in tokens; default: what fits, at most what the model was trained with")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->group(std::string(kMemory));
-  command.add_option("--slots,--np", options.slots, "Sequences computed side by side; also -np")->check(CLI::Range(1, 256))->group(std::string(kMemory));
+  command.add_option("--slots,--np", options.slots, "Sequences computed side by side; also -np")
+      ->check(CLI::Range(1, 256))
+      ->group(std::string(kMemory));
   command.add_option("--chunk,--ub", options.chunk, "Most prompt tokens in a step; also -ub")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
       ->group(std::string(kMemory));
@@ -88,7 +105,8 @@ void add_engine_flags(CLI::App& command, engine::EngineOptions& options) {
   command.add_option("--kv-disk", options.kv_disk, "Folder of the KV store, or off; default: the user's cache folder")
       ->type_name("DIR|off")
       ->group(std::string(kMemory));
-  add_size(command, "--kv-disk-max", "Most disk space of the KV store; default: 10% of what is free", options.kv_disk_max);
+  add_size(command, "--kv-disk-max", "Most disk space of the KV store; default: 10% of what is free",
+           options.kv_disk_max);
 
   refuse(command, "--ngl,--gpu-layers", "0", "this build computes on the CPU only");
   refuse(command, "--vram", "0", "this build computes on the CPU only");

@@ -26,12 +26,15 @@ Result<std::vector<TokenId>> read_ids(const std::filesystem::path& path) {
   if (!text.ok()) return text.status();
   auto json = serve::parse_json(*text, {.values_max = 1 << 26});
   if (!json.ok()) return Status::invalid(fmt::format("{}: {}", path.string(), json.status().message()));
-  if (!json->is_array()) return Status::invalid(fmt::format("{}: expected one array of token ids, found {}", path.string(), serve::describe(*json)));
+  if (!json->is_array())
+    return Status::invalid(
+        fmt::format("{}: expected one array of token ids, found {}", path.string(), serve::describe(*json)));
   std::vector<TokenId> ids;
   for (const auto& value : *json) {
     const auto id = serve::as_integer(value);
     if (!id || *id < 0 || *id > std::numeric_limits<TokenId>::max()) {
-      return Status::invalid(fmt::format("{}: entry {}: expected a token id, found {}", path.string(), ids.size(), serve::describe(value)));
+      return Status::invalid(fmt::format("{}: entry {}: expected a token id, found {}", path.string(), ids.size(),
+                                         serve::describe(value)));
     }
     ids.push_back(static_cast<TokenId>(*id));
   }
@@ -55,9 +58,15 @@ void add_eval_command(CLI::App& app) {
   const auto flags = std::make_shared<Flags>();
   CLI::App& command = *app.add_subcommand("eval", "All logits of a list of token ids, as a NumPy file");
   add_model_argument(command, flags->engine.model);
-  command.add_option("--tokens", flags->tokens, "JSON array of token ids; - reads stdin")->required()->type_name("IDS.json");
-  command.add_option("--logits", flags->logits, "Where to write float32 [tokens, vocab]")->required()->type_name("OUT.npy");
-  command.add_option("--chunk,--ub", flags->chunk, "Tokens in a step")->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))->capture_default_str();
+  command.add_option("--tokens", flags->tokens, "JSON array of token ids; - reads stdin")
+      ->required()
+      ->type_name("IDS.json");
+  command.add_option("--logits", flags->logits, "Where to write float32 [tokens, vocab]")
+      ->required()
+      ->type_name("OUT.npy");
+  command.add_option("--chunk,--ub", flags->chunk, "Tokens in a step")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+      ->capture_default_str();
   add_compute_flags(command, flags->engine);
   on_run(command, flags, run_eval);
 }

@@ -22,8 +22,8 @@ namespace {
 
 using serve::Json;
 
-constexpr std::size_t kTextMax = 72;     // Bytes of a string value in the table.
-constexpr std::size_t kArrayMax = 6;     // Items of an array in the table.
+constexpr std::size_t kTextMax = 72;  // Bytes of a string value in the table.
+constexpr std::size_t kArrayMax = 6;  // Items of an array in the table.
 
 struct Flags {
   std::filesystem::path model;
@@ -38,7 +38,7 @@ struct TypeTotal {
 struct GroupCost {
   std::string kind;
   std::int64_t layers = 0, window = 0;
-  std::int64_t bytes_per_token = 0;      // f16 K and V.
+  std::int64_t bytes_per_token = 0;  // f16 K and V.
 };
 
 // A value of metadata as JSON; arrays are cut to `items` entries.
@@ -48,9 +48,11 @@ Json value_json(const gguf::Value& value, std::size_t items) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, gguf::Array>) {
           Json out = Json::array();
-          std::visit([&](const auto& list) {
-            for (std::size_t i = 0; i < std::min(list.size(), items); ++i) out.push_back(list[i]);
-          }, v.items);
+          std::visit(
+              [&](const auto& list) {
+                for (std::size_t i = 0; i < std::min(list.size(), items); ++i) out.push_back(list[i]);
+              },
+              v.items);
           return out;
         } else {
           return Json(v);
@@ -102,8 +104,12 @@ std::vector<GroupCost> cache_costs(gguf::File& file, std::string& why_not) {
   for (const auto& group : (*model)->groups()) {
     using Kind = model::CacheGroup::Kind;
     GroupCost cost{.layers = static_cast<std::int64_t>(group.layers.size()), .window = group.window};
-    cost.kind = group.kind == Kind::full ? "full attention" : group.kind == Kind::window ? "sliding window" : group.kind == Kind::chunk ? "chunk" : "checkpoint";
-    for (const auto& layer : group.layers) cost.bytes_per_token += std::int64_t{2} * layer.kv_heads * (layer.k_dim + layer.v_dim);
+    cost.kind = group.kind == Kind::full     ? "full attention"
+                : group.kind == Kind::window ? "sliding window"
+                : group.kind == Kind::chunk  ? "chunk"
+                                             : "checkpoint";
+    for (const auto& layer : group.layers)
+      cost.bytes_per_token += std::int64_t{2} * layer.kv_heads * (layer.k_dim + layer.v_dim);
     out.push_back(std::move(cost));
   }
   return out;
@@ -151,7 +157,8 @@ Json everything(gguf::File& file) {
   out["metadata"] = Json::object();
   // Appended without the search for an equal key, which a File does not have: 100,000 keys would take minutes.
   auto& members = out["metadata"].get_ref<Json::object_t&>();
-  for (const auto& [key, value] : file.metadata()) members.Json::object_t::Container::emplace_back(serve::valid_utf8(key), value_json(value, 32));
+  for (const auto& [key, value] : file.metadata())
+    members.Json::object_t::Container::emplace_back(serve::valid_utf8(key), value_json(value, 32));
   out["tensors"] = file.tensors().size();
   std::int64_t parameters = 0;
   out["types"] = Json::object();
@@ -164,7 +171,10 @@ Json everything(gguf::File& file) {
   std::string why_not;
   Json groups = Json::array();
   for (const auto& cost : cache_costs(file, why_not)) {
-    groups.push_back({{"kind", cost.kind}, {"layers", cost.layers}, {"window", cost.window}, {"f16_bytes_per_token", cost.bytes_per_token}});
+    groups.push_back({{"kind", cost.kind},
+                      {"layers", cost.layers},
+                      {"window", cost.window},
+                      {"f16_bytes_per_token", cost.bytes_per_token}});
   }
   out["cache"] = std::move(groups);
   if (!why_not.empty()) out["cannot_run"] = why_not;
@@ -172,24 +182,31 @@ Json everything(gguf::File& file) {
 }
 
 void print_table(const gguf::File& file, const Json& all) {
-  const auto text = [](const Json& json) { return json.is_string() ? json.get<std::string>() : serve::dump_json(json); };
+  const auto text = [](const Json& json) {
+    return json.is_string() ? json.get<std::string>() : serve::dump_json(json);
+  };
   const auto row = [](std::string_view name, const std::string& value) { fmt::print("{:<24}{}\n", name, value); };
-  row("file", fmt::format("{}, GGUF v{}, {}{}", all["path"].get<std::string>(), file.version(), format_size(file.bytes_on_disk()),
+  row("file", fmt::format("{}, GGUF v{}, {}{}", all["path"].get<std::string>(), file.version(),
+                          format_size(file.bytes_on_disk()),
                           file.parts().size() > 1 ? fmt::format(" in {} parts", file.parts().size()) : ""));
   row("architecture", text(all["architecture"]));
   row("name", text(all["name"]));
   for (const char* key : {"context_length", "block_count", "embedding_length", "feed_forward_length"}) {
     if (all.contains(key)) row(key, text(all[key]));
   }
-  row("parameters", fmt::format("{:.1f} M in {} tensors", all["parameters"].get<double>() / 1e6, file.tensors().size()));
+  row("parameters",
+      fmt::format("{:.1f} M in {} tensors", all["parameters"].get<double>() / 1e6, file.tensors().size()));
   for (const auto& [name, total] : all["types"].items()) {
-    row("  " + name, fmt::format("{} tensors, {:.1f} M values, {}", total["tensors"].get<std::int64_t>(), total["values"].get<double>() / 1e6,
-                                 format_size(total["bytes"].get<std::uint64_t>())));
+    row("  " + name,
+        fmt::format("{} tensors, {:.1f} M values, {}", total["tensors"].get<std::int64_t>(),
+                    total["values"].get<double>() / 1e6, format_size(total["bytes"].get<std::uint64_t>())));
   }
   const Json& vocabulary = all["vocabulary"];
   if (vocabulary.contains("error")) row("vocabulary", text(vocabulary["error"]));
-  else row("vocabulary", fmt::format("{} tokens, {} {}, bos {}, eos {}", text(vocabulary["size"]), text(vocabulary["model"]), text(vocabulary["pre"]),
-                                     text(vocabulary["bos"]), text(vocabulary["eos"])));
+  else
+    row("vocabulary",
+        fmt::format("{} tokens, {} {}, bos {}, eos {}", text(vocabulary["size"]), text(vocabulary["model"]),
+                    text(vocabulary["pre"]), text(vocabulary["bos"]), text(vocabulary["eos"])));
   if (vocabulary.contains("warnings")) {
     for (const Json& warning : vocabulary["warnings"]) row("  warning", text(warning));
   }
@@ -201,10 +218,13 @@ void print_table(const gguf::File& file, const Json& all) {
                                      group["window"] != 0 ? fmt::format(" of {} tokens", text(group["window"])) : "",
                                      format_size(static_cast<std::uint64_t>(bytes))));
   }
-  if (per_token > 0) row("", fmt::format("grows by {} per 1,000 tokens of context", format_size(static_cast<std::uint64_t>(per_token) * 1000)));
+  if (per_token > 0)
+    row("", fmt::format("grows by {} per 1,000 tokens of context",
+                        format_size(static_cast<std::uint64_t>(per_token) * 1000)));
   if (all.contains("cannot_run")) row("cannot run", text(all["cannot_run"]));
   fmt::print("\nmetadata\n");
-  for (const auto& [key, value] : file.metadata()) fmt::print("  {:<46}{:<7} {}\n", serve::valid_utf8(key), gguf::type_name(value.type), value_text(value));
+  for (const auto& [key, value] : file.metadata())
+    fmt::print("  {:<46}{:<7} {}\n", serve::valid_utf8(key), gguf::type_name(value.type), value_text(value));
 }
 
 void run_info(Flags& flags) {

@@ -72,12 +72,12 @@ class Interrupt {
     const std::lock_guard lock(mutex_);
     if (!running_) std::_Exit(130);
     engine_.cancel(*running_);
-    running_.reset();                    // A second interrupt ends the program.
+    running_.reset();  // A second interrupt ends the program.
   }
   engine::Engine& engine_;
   std::mutex mutex_;
   std::optional<engine::RequestId> running_;
-  serve::SignalWatch watch_;             // Last: its thread uses the others.
+  serve::SignalWatch watch_;  // Last: its thread uses the others.
 };
 
 struct Answer {
@@ -87,16 +87,19 @@ struct Answer {
 
 enum class Print { no, yes };
 
-Result<Answer> ask(engine::Engine& engine, Interrupt& interrupt, const Flags& flags, const std::string& prompt, std::uint64_t seed, Print print) {
+Result<Answer> ask(engine::Engine& engine, Interrupt& interrupt, const Flags& flags, const std::string& prompt,
+                   std::uint64_t seed, Print print) {
   using Options = text::EncodeOptions;
   engine::Request request;
   request.prompt = engine.tokenizer().encode(prompt, {.special = Options::Special::parse, .bos = Options::Bos::model});
   request.max_tokens = flags.max_tokens;
   request.stop = flags.stop;
-  request.sampling = {.temperature = flags.temperature, .top_p = flags.top_p, .top_k = flags.top_k, .min_p = flags.min_p, .seed = seed};
+  request.sampling = {
+      .temperature = flags.temperature, .top_p = flags.top_p, .top_k = flags.top_k, .min_p = flags.min_p, .seed = seed};
   // The sink may outlive this call by a moment: the engine drops it after the last event.
   const auto inbox = std::make_shared<Inbox>();
-  auto id = engine.submit(std::move(request), [inbox, sink = inbox->sink()](engine::Event&& event) { sink(std::move(event)); });
+  auto id = engine.submit(std::move(request),
+                          [inbox, sink = inbox->sink()](engine::Event&& event) { sink(std::move(event)); });
   if (!id.ok()) return id.status();
   interrupt.running(*id);
   Answer answer;
@@ -120,8 +123,12 @@ void print_json(const engine::Engine& engine, const Answer& answer, std::uint64_
   serve::Json out;
   out["model"] = engine.info().model_name;
   out["text"] = answer.text;
-  out["finish_reason"] = answer.last.finish == engine::FinishReason::cancelled ? serve::Json("cancelled") : serve::finish_reason(answer.last.finish);
-  out["usage"] = serve::usage_json({.prompt_tokens = reuse.prompt_tokens, .completion_tokens = answer.last.timings.predicted_n, .cached_tokens = reuse.tokens_reused});
+  out["finish_reason"] = answer.last.finish == engine::FinishReason::cancelled
+                             ? serve::Json("cancelled")
+                             : serve::finish_reason(answer.last.finish);
+  out["usage"] = serve::usage_json({.prompt_tokens = reuse.prompt_tokens,
+                                    .completion_tokens = answer.last.timings.predicted_n,
+                                    .cached_tokens = reuse.tokens_reused});
   out["seed"] = seed;
   out["timings"] = serve::timings_json(answer.last.timings);
   out["cache"] = serve::cache_json(reuse);
@@ -131,7 +138,9 @@ void print_json(const engine::Engine& engine, const Answer& answer, std::uint64_
 void converse(engine::Engine& engine, Interrupt& interrupt, Flags& flags, std::uint64_t seed) {
   if (flags.max_tokens < 0) flags.max_tokens = kConversationTokens;
   const bool person = platform::is_terminal(platform::StandardStream::in);
-  if (person) fmt::print(stderr, "{}\nText goes on from what you type; an empty line or Ctrl-D ends.\n", engine.info().description);
+  if (person)
+    fmt::print(stderr, "{}\nText goes on from what you type; an empty line or Ctrl-D ends.\n",
+               engine.info().description);
   std::string history, line;
   for (;;) {
     if (person) fmt::print(stderr, "> ");
@@ -171,11 +180,20 @@ void add_run_command(CLI::App& app) {
   CLI::App& command = *app.add_subcommand("run", "One answer to -p TEXT, or a conversation in the terminal");
   add_model_argument(command, flags->engine.model);
   flags->prompt_given = command.add_option("-p,--prompt", flags->prompt, "Print the answer to this text and end");
-  command.add_option("-n,--max-tokens", flags->max_tokens, "Most tokens of an answer; -1: until the context is full")->check(CLI::Range(-1, 1 << 30));
-  command.add_option("--temp", flags->temperature, "Temperature; 0 is greedy")->check(CLI::Range(0.0, 1e6))->capture_default_str();
-  command.add_option("--top-p", flags->top_p, "Nucleus sampling; 1 is off")->check(CLI::Range(0.0, 1.0))->capture_default_str();
-  command.add_option("--top-k", flags->top_k, "Most likely tokens considered; 0 is off")->check(CLI::Range(-1, 1 << 30))->capture_default_str();
-  command.add_option("--min-p", flags->min_p, "Least share of the top token's probability; 0 is off")->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  command.add_option("-n,--max-tokens", flags->max_tokens, "Most tokens of an answer; -1: until the context is full")
+      ->check(CLI::Range(-1, 1 << 30));
+  command.add_option("--temp", flags->temperature, "Temperature; 0 is greedy")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command.add_option("--top-p", flags->top_p, "Nucleus sampling; 1 is off")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--top-k", flags->top_k, "Most likely tokens considered; 0 is off")
+      ->check(CLI::Range(-1, 1 << 30))
+      ->capture_default_str();
+  command.add_option("--min-p", flags->min_p, "Least share of the top token's probability; 0 is off")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   command.add_option("--seed", flags->seed, "Of the random draws; default: another each time");
   command.add_option("--stop", flags->stop, "Text that ends the answer; may be repeated")->allow_extra_args(false);
   command.add_flag("--json", flags->json, "Print text, usage, timings and cache as JSON");

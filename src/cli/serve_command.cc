@@ -17,8 +17,8 @@
 namespace lode::cli {
 namespace {
 
-constexpr std::int64_t kDrainMs = 5000;  // For running requests, after SIGTERM.
-constexpr std::chrono::milliseconds kFlush{1000};   // For their last bytes to reach the clients.
+constexpr std::int64_t kDrainMs = 5000;            // For running requests, after SIGTERM.
+constexpr std::chrono::milliseconds kFlush{1000};  // For their last bytes to reach the clients.
 
 struct Flags {
   engine::EngineOptions engine;
@@ -32,8 +32,8 @@ class StopRequest {
  public:
   void on_signal(int count) {
     const std::lock_guard lock(mutex_);
-    if (count > 1) std::_Exit(130);      // The second one means now.
-    if (loading_) std::_Exit(0);         // Nothing has been computed yet that could be lost.
+    if (count > 1) std::_Exit(130);  // The second one means now.
+    if (loading_) std::_Exit(0);     // Nothing has been computed yet that could be lost.
     asked_ = true;
     changed_.notify_all();
   }
@@ -62,12 +62,13 @@ void say_what_is_loaded(const engine::EngineInfo& info) {
   fmt::print(stderr, "{}\n", info.description);
   if (!info.plan_text.empty()) fmt::print(stderr, "{}{}", info.plan_text, info.plan_text.ends_with('\n') ? "" : "\n");
   for (const auto& note : info.notes) fmt::print(stderr, "{}\n", note);
-  fmt::print(stderr, "{} slots of {} tokens, chunk {}, {} threads, {}; loaded in {:.0f} ms\n", info.slots, info.context_max, info.chunk,
-             info.threads, info.isa, info.load_ms);
+  fmt::print(stderr, "{} slots of {} tokens, chunk {}, {} threads, {}; loaded in {:.0f} ms\n", info.slots,
+             info.context_max, info.chunk, info.threads, info.isa, info.load_ms);
 }
 
 void run_serve(Flags& flags) {
-  if (flags.models.size() > 1) throw CLI::ValidationError("serving several models is not in this version: give one MODEL");
+  if (flags.models.size() > 1)
+    throw CLI::ValidationError("serving several models is not in this version: give one MODEL");
   flags.engine.model = flags.models.front();
   set_up_log(flags);
   StopRequest stop;
@@ -89,7 +90,7 @@ void run_serve(Flags& flags) {
   (*engine)->stop(kDrainMs);
   (*server)->finish(kFlush);
   spdlog::info("stopped");
-  server->reset();                       // Before the engine it refers to.
+  server->reset();  // Before the engine it refers to.
 }
 
 }  // namespace
@@ -102,7 +103,8 @@ void add_serve_command(CLI::App& app) {
   positional->excludes(named);
   command.add_option("--host", flags->server.host, "Address to listen on")->capture_default_str();
   command.add_option("--port", flags->server.port, "Port to listen on; 0 takes a free one")->capture_default_str();
-  command.add_option("--api-key", flags->server.api_keys, "Key that clients must send; several keep separate caches")->allow_extra_args(false);
+  command.add_option("--api-key", flags->server.api_keys, "Key that clients must send; several keep separate caches")
+      ->allow_extra_args(false);
   command.add_flag("-v,--verbose", flags->verbose, "Log health probes too");
   command.add_flag("-q,--quiet", flags->quiet, "Log only warnings and errors");
   add_engine_flags(command, flags->engine);

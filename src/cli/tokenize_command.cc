@@ -27,8 +27,9 @@ void run_tokenize(Flags& flags) {
   auto text = read_input(flags.file);
   if (!text.ok()) fail(text.status());
   using Options = text::EncodeOptions;
-  const auto ids = (*tokenizer)->encode(*text, {.special = flags.special ? Options::Special::parse : Options::Special::text,
-                                                .bos = flags.no_bos ? Options::Bos::none : Options::Bos::model});
+  const auto ids = (*tokenizer)
+                       ->encode(*text, {.special = flags.special ? Options::Special::parse : Options::Special::text,
+                                        .bos = flags.no_bos ? Options::Bos::none : Options::Bos::model});
   fmt::print("[{}]\n", fmt::join(ids, ", "));
 }
 

@@ -5,7 +5,8 @@
 namespace lode::serve {
 
 ApiError invalid_field(std::string param, std::string message) {
-  return {.http_status = 400, .message = std::move(message), .type = "invalid_request_error", .param = std::move(param)};
+  return {
+      .http_status = 400, .message = std::move(message), .type = "invalid_request_error", .param = std::move(param)};
 }
 
 ApiError from_status(const Status& status) {
@@ -34,7 +35,8 @@ ApiError from_status(const Status& status) {
 Json to_json(const ApiError& error) {
   const auto or_null = [](const std::string& s) { return s.empty() ? Json(nullptr) : Json(s); };
   Json out;
-  out["error"] = {{"message", error.message}, {"type", error.type}, {"param", or_null(error.param)}, {"code", or_null(error.code)}};
+  out["error"] = {
+      {"message", error.message}, {"type", error.type}, {"param", or_null(error.param)}, {"code", or_null(error.code)}};
   return out;
 }
 

@@ -19,7 +19,7 @@ class App {
   const ServerOptions& options() const { return options_; }
   HttpCounters& counters() { return counters_; }
 
-  engine::Engine* engine() const { return engine_.load(std::memory_order_acquire); }   // nullptr: not loaded yet.
+  engine::Engine* engine() const { return engine_.load(std::memory_order_acquire); }  // nullptr: not loaded yet.
   void set_engine(engine::Engine& engine) { engine_.store(&engine, std::memory_order_release); }
 
   std::string stage() const {

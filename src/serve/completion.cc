@@ -13,7 +13,9 @@ std::string random_id() {
   return fmt::format("cmpl-{:08x}{:08x}{:08x}", random(), random(), random());
 }
 
-double ms_since(Time t) { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - t).count(); }
+double ms_since(Time t) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - t).count();
+}
 
 }  // namespace
 
@@ -25,10 +27,12 @@ Completion::Completion(App& app, engine::Engine& engine, std::shared_ptr<Exchang
       choices_(request_.prompts.size() * static_cast<std::size_t>(request_.n)),
       number_(app.next_request_number()),
       id_(random_id()),
-      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
+      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+                   .count()),
       last_sent_(std::chrono::steady_clock::now()) {}
 
-void Completion::start(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange, CompletionRequest request) {
+void Completion::start(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange,
+                       CompletionRequest request) {
   const auto self = std::make_shared<Completion>(app, engine, exchange, std::move(request));
   exchange->observe(self);
   if (!self->submit_all() || !self->streaming()) return;
@@ -61,7 +65,7 @@ bool Completion::submit_all() {
     const auto length = static_cast<std::int64_t>(prompt_of(i).size());
     if (error.http_status == 400 && length >= engine_.info().context_max) error.code = "context_length_exceeded";
     choices_[i].done = true;
-    for (std::size_t rest = i + 1; rest < choices_.size(); ++rest) choices_[rest].done = true;   // Never submitted.
+    for (std::size_t rest = i + 1; rest < choices_.size(); ++rest) choices_[rest].done = true;  // Never submitted.
     fail(error);
     return false;
   }
@@ -94,7 +98,7 @@ void Completion::on_progress(std::size_t index, const engine::Event& event) {
 void Completion::on_delta(std::size_t index, engine::Event& event) {
   Choice& choice = choices_[index];
   if (wants_logprobs()) {
-    if (!streaming() && request_.echo == Echo::yes) choice.text += echo_text(index);   // Prompt tokens come first.
+    if (!streaming() && request_.echo == Echo::yes) choice.text += echo_text(index);  // Prompt tokens come first.
     for (const auto& token : event.tokens) choice.logprobs.add(token, engine_.tokenizer());
   }
   if (!streaming()) {
@@ -111,7 +115,7 @@ void Completion::on_finished(std::size_t index, engine::Event& event) {
   choice.stop_string = std::move(event.stop_string);
   choice.timings = event.timings;
   choice.reuse = std::move(event.reuse);
-  if (event.finish == engine::FinishReason::cancelled) {   // Not by us: we would have ended first.
+  if (event.finish == engine::FinishReason::cancelled) {  // Not by us: we would have ended first.
     return fail(from_status({Code::unavailable, "the server is stopping; the request was not finished"}));
   }
   if (wants_logprobs()) {
@@ -143,7 +147,7 @@ void Completion::all_finished() {
     out["usage"] = usage_json(usage());
     send(out);
   }
-  if (ended_) return;                    // The last chunk was one too many for a slow client.
+  if (ended_) return;  // The last chunk was one too many for a slow client.
   exchange_->write("data: [DONE]\n\n");
   exchange_->end_stream();
   end(200);
@@ -171,7 +175,7 @@ void Completion::fail(const ApiError& error) {
 void Completion::on_gone() {
   if (ended_) return;
   cancel_rest();
-  end(499);                              // nginx's word for a client that closed its request.
+  end(499);  // nginx's word for a client that closed its request.
 }
 
 void Completion::cancel_rest() {
@@ -192,9 +196,11 @@ void Completion::end(int status) {
   ended_ = true;
   const Usage u = usage();
   const double ms = ms_since(exchange_->received());
-  if (status == 499) return spdlog::info("#{} /v1/completions 499 prompt {}: the client left after {:.0f} ms", number_, u.prompt_tokens, ms);
-  spdlog::info("#{} /v1/completions {} prompt {} cached {} generated {} {:.0f} ms", number_, status, u.prompt_tokens, u.cached_tokens,
-               u.completion_tokens, ms);
+  if (status == 499)
+    return spdlog::info("#{} /v1/completions 499 prompt {}: the client left after {:.0f} ms", number_, u.prompt_tokens,
+                        ms);
+  spdlog::info("#{} /v1/completions {} prompt {} cached {} generated {} {:.0f} ms", number_, status, u.prompt_tokens,
+               u.cached_tokens, u.completion_tokens, ms);
 }
 
 // ---- JSON

@@ -29,9 +29,9 @@ class Completion : public Observer, public std::enable_shared_from_this<Completi
  private:
   struct Choice {
     engine::RequestId id = 0;
-    bool done = false;                   // Its last event has come.
-    bool echoed = false;                 // The prompt's text and logprobs are in.
-    std::string text, stop_string;       // Text: whole delivery only.
+    bool done = false;              // Its last event has come.
+    bool echoed = false;            // The prompt's text and logprobs are in.
+    std::string text, stop_string;  // Text: whole delivery only.
     LegacyLogprobs logprobs;
     engine::FinishReason finish = engine::FinishReason::none;
     engine::Timings timings;
@@ -46,9 +46,9 @@ class Completion : public Observer, public std::enable_shared_from_this<Completi
   void all_finished();
   void fail(const ApiError& error);
   void cancel_rest();
-  void end(int status);                  // The last act: logs, and lets go of the exchange.
+  void end(int status);  // The last act: logs, and lets go of the exchange.
 
-  Json envelope() const;                 // id, object, created, model
+  Json envelope() const;  // id, object, created, model
   void send(const Json& chunk);
   Json chunk(std::size_t index, std::string text, engine::FinishReason finish);
   std::string echo_text(std::size_t index);
@@ -67,9 +67,9 @@ class Completion : public Observer, public std::enable_shared_from_this<Completi
   std::vector<Choice> choices_;
   std::size_t finished_ = 0;
   bool ended_ = false;
-  std::uint64_t number_ = 0;             // For the log.
+  std::uint64_t number_ = 0;  // For the log.
   std::string id_;
-  std::int64_t created_ = 0;             // Seconds since the Unix epoch.
+  std::int64_t created_ = 0;  // Seconds since the Unix epoch.
   Time last_sent_;
 };
 

@@ -17,11 +17,16 @@ double json_logprob(float logprob) {
 
 // Characters that begin in `bytes`.
 std::int64_t characters(std::string_view bytes) {
-  return std::count_if(bytes.begin(), bytes.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+  return std::count_if(bytes.begin(), bytes.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-double per_second(std::int64_t n, double ms) { return ms > 0 ? finite(static_cast<double>(n) * 1000.0 / ms) : 0.0; }
-double per_token(std::int64_t n, double ms) { return n > 0 ? finite(ms / static_cast<double>(n)) : 0.0; }
+double per_second(std::int64_t n, double ms) {
+  return ms > 0 ? finite(static_cast<double>(n) * 1000.0 / ms) : 0.0;
+}
+double per_token(std::int64_t n, double ms) {
+  return n > 0 ? finite(ms / static_cast<double>(n)) : 0.0;
+}
 
 }  // namespace
 
@@ -41,7 +46,9 @@ void LegacyLogprobs::add_prompt_token(TokenId id, const text::Tokenizer& tokeniz
 }
 
 void LegacyLogprobs::add(const engine::TokenInfo& token, const text::Tokenizer& tokenizer) {
-  const auto text_of = [&](TokenId id) { return token_text(tokenizer.token_bytes(id, text::Tokenizer::Control::show)); };
+  const auto text_of = [&](TokenId id) {
+    return token_text(tokenizer.token_bytes(id, text::Tokenizer::Control::show));
+  };
   const std::string text = token.bytes.empty() ? text_of(token.id) : token_text(token.bytes);
   Json top = Json::object();
   // emplace keeps the first of two tokens with the same text: the likelier one.

@@ -25,8 +25,9 @@ class LegacyLogprobs {
   Json take();
 
  private:
-  Json tokens_ = Json::array(), token_logprobs_ = Json::array(), top_logprobs_ = Json::array(), text_offset_ = Json::array();
-  std::int64_t offset_ = 0;   // Characters.
+  Json tokens_ = Json::array(), token_logprobs_ = Json::array(), top_logprobs_ = Json::array(),
+       text_offset_ = Json::array();
+  std::int64_t offset_ = 0;  // Characters.
 };
 
 // A token's text; one that is not whole UTF-8 as "bytes:\xe2\x80", so that nothing is lost and keys stay distinct.

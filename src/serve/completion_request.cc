@@ -23,15 +23,19 @@ std::optional<TokenId> token_id(const Json& value, const text::Tokenizer& tokeni
   return static_cast<TokenId>(*id);
 }
 
-std::string id_range(const text::Tokenizer& tokenizer) { return fmt::format("token ids from 0 to {}", tokenizer.vocab_size() - 1); }
+std::string id_range(const text::Tokenizer& tokenizer) {
+  return fmt::format("token ids from 0 to {}", tokenizer.vocab_size() - 1);
+}
 
 std::vector<TokenId> encode_prompt(const std::string& text, const text::Tokenizer& tokenizer) {
-  return tokenizer.encode(text, {.special = text::EncodeOptions::Special::parse, .bos = text::EncodeOptions::Bos::model});
+  return tokenizer.encode(text,
+                          {.special = text::EncodeOptions::Special::parse, .bos = text::EncodeOptions::Bos::model});
 }
 
 // A string, an array of ids, or an array of those.
 void read_prompts(Fields& fields, const text::Tokenizer& tokenizer, CompletionRequest& out) {
-  constexpr std::string_view kExpected = "a string, an array of strings, an array of token ids or an array of arrays of token ids";
+  constexpr std::string_view kExpected =
+      "a string, an array of strings, an array of token ids or an array of arrays of token ids";
   const Json* prompt = fields.find("prompt");
   if (prompt == nullptr) return fields.fail("prompt", "'prompt' is missing");
   const auto read_ids = [&](const Json& array) {
@@ -62,7 +66,8 @@ void read_prompts(Fields& fields, const text::Tokenizer& tokenizer, CompletionRe
     read_ids(*prompt);
     return;
   }
-  if (prompt->size() > kChoicesMax) return fields.fail("prompt", fmt::format("at most {} prompts", kChoicesMax), std::to_string(prompt->size()));
+  if (prompt->size() > kChoicesMax)
+    return fields.fail("prompt", fmt::format("at most {} prompts", kChoicesMax), std::to_string(prompt->size()));
   const bool strings = prompt->front().is_string();
   for (const Json& one : *prompt) {
     if (strings && one.is_string()) out.prompts.push_back(encode_prompt(one.get_ref<const std::string&>(), tokenizer));
@@ -77,13 +82,17 @@ void read_stop(Fields& fields, std::vector<std::string>& stop) {
   const Json* value = fields.find("stop");
   if (value == nullptr) return;
   const auto add = [&](const Json& one) {
-    if (!one.is_string()) return fields.fail("stop", kExpected, value->is_array() ? "an array that holds " + describe(one) : describe(one));
+    if (!one.is_string())
+      return fields.fail("stop", kExpected, value->is_array() ? "an array that holds " + describe(one) : describe(one));
     const auto& s = one.get_ref<const std::string&>();
-    if (s.size() > kStopBytesMax) return fields.fail("stop", fmt::format("made of strings of at most {} bytes", kStopBytesMax), fmt::format("one of {}", s.size()));
-    if (!s.empty()) stop.push_back(s);   // An empty one would match before the first character: it is no stop at all.
+    if (s.size() > kStopBytesMax)
+      return fields.fail("stop", fmt::format("made of strings of at most {} bytes", kStopBytesMax),
+                         fmt::format("one of {}", s.size()));
+    if (!s.empty()) stop.push_back(s);  // An empty one would match before the first character: it is no stop at all.
   };
   if (!value->is_array()) return add(*value);
-  if (value->size() > kStopStringsMax) return fields.fail("stop", fmt::format("at most {} strings", kStopStringsMax), std::to_string(value->size()));
+  if (value->size() > kStopStringsMax)
+    return fields.fail("stop", fmt::format("at most {} strings", kStopStringsMax), std::to_string(value->size()));
   for (const Json& one : *value) add(one);
 }
 
@@ -113,9 +122,11 @@ void read_logit_bias(Fields& fields, const text::Tokenizer& tokenizer, std::vect
     }
     return;
   }
-  if (!value->is_array()) return fields.fail("logit_bias", "an object of id: bias or an array of [id, bias]", describe(*value));
+  if (!value->is_array())
+    return fields.fail("logit_bias", "an object of id: bias or an array of [id, bias]", describe(*value));
   for (const Json& pair : *value) {
-    if (!pair.is_array() || pair.size() != 2) return fields.fail("logit_bias", "made of [id, bias] pairs", describe(pair));
+    if (!pair.is_array() || pair.size() != 2)
+      return fields.fail("logit_bias", "made of [id, bias] pairs", describe(pair));
     const auto bias = bias_value(pair[1]);
     if (!bias) return bad_bias(pair[1]);
     if (pair[0].is_string()) {
@@ -123,7 +134,8 @@ void read_logit_bias(Fields& fields, const text::Tokenizer& tokenizer, std::vect
     } else if (const auto id = token_id(pair[0], tokenizer)) {
       out.emplace_back(*id, *bias);
     } else {
-      return fields.fail("logit_bias", "made of pairs whose first is one of the " + id_range(tokenizer), describe(pair[0]));
+      return fields.fail("logit_bias", "made of pairs whose first is one of the " + id_range(tokenizer),
+                         describe(pair[0]));
     }
   }
 }
@@ -140,13 +152,14 @@ void read_seed(Fields& fields, std::uint64_t& seed) {
   seed = given >= 0 ? static_cast<std::uint64_t>(given) : std::random_device{}();
 }
 
-void read_sampling(Fields& fields, const text::Tokenizer& tokenizer, std::int64_t context_max, engine::SamplingParams& out) {
+void read_sampling(Fields& fields, const text::Tokenizer& tokenizer, std::int64_t context_max,
+                   engine::SamplingParams& out) {
   fields.number("temperature", out.temperature, 0);
   fields.number("top_p", out.top_p, 0, 1);
   fields.number("min_p", out.min_p, 0, 1);
   fields.number("presence_penalty", out.presence_penalty);
   fields.number("frequency_penalty", out.frequency_penalty);
-  fields.number("repetition_penalty", out.repeat_penalty, 1e-3);   // vLLM's name for the same.
+  fields.number("repetition_penalty", out.repeat_penalty, 1e-3);  // vLLM's name for the same.
   fields.number("repeat_penalty", out.repeat_penalty, 1e-3);
   std::int64_t top_k = out.top_k, last_n = out.penalty_last_n;
   fields.integer("top_k", top_k, -1, kInt32Max);
@@ -160,17 +173,20 @@ void read_sampling(Fields& fields, const text::Tokenizer& tokenizer, std::int64_
 void read_lengths(Fields& fields, CompletionRequest& out) {
   std::int64_t max_tokens = -1, logprobs = -1;
   // llama-server's n_predict, OpenAI's two names; -1 (and absent) is until the end of the context.
-  for (const char* name : {"n_predict", "max_completion_tokens", "max_tokens"}) fields.integer(name, max_tokens, -1, kInt32Max);
+  for (const char* name : {"n_predict", "max_completion_tokens", "max_tokens"})
+    fields.integer(name, max_tokens, -1, kInt32Max);
   out.shared.max_tokens = static_cast<std::int32_t>(max_tokens);
   for (const char* name : {"n_probs", "logprobs"}) fields.integer(name, logprobs, 0, kLogprobsMax);
-  if (const Json* n_probs = fields.find("n_probs"); n_probs != nullptr && logprobs == 0 && fields.find("logprobs") == nullptr) {
-    logprobs = -1;                       // llama-server's n_probs of 0 means none.
+  if (const Json* n_probs = fields.find("n_probs");
+      n_probs != nullptr && logprobs == 0 && fields.find("logprobs") == nullptr) {
+    logprobs = -1;  // llama-server's n_probs of 0 means none.
   }
   out.shared.top_logprobs = static_cast<std::int32_t>(logprobs);
   fields.integer("n", out.n, 1, kChoicesPerPromptMax);
   std::int64_t best_of = out.n;
   fields.integer("best_of", best_of, 1, kInt32Max);
-  if (best_of != out.n) fields.fail("best_of", fmt::format("'best_of' must equal 'n' ({}): choices are not ranked", out.n));
+  if (best_of != out.n)
+    fields.fail("best_of", fmt::format("'best_of' must equal 'n' ({}): choices are not ranked", out.n));
 }
 
 void read_delivery(Fields& fields, CompletionRequest& out) {
@@ -179,7 +195,7 @@ void read_delivery(Fields& fields, CompletionRequest& out) {
   fields.boolean("echo", echo);
   fields.boolean("ignore_eos", ignore_eos);
   fields.boolean("return_progress", progress);
-  fields.boolean("cache_prompt", ignored);   // Every prompt is cached, whatever it says.
+  fields.boolean("cache_prompt", ignored);  // Every prompt is cached, whatever it says.
   out.delivery = stream ? Delivery::stream : Delivery::whole;
   out.echo = echo ? Echo::yes : Echo::no;
   if (ignore_eos) out.shared.end_tokens = engine::Request::EndTokens::ignore;
@@ -200,7 +216,8 @@ void refuse_unsupported(Fields& fields) {
     const Json* value = fields.find(name);
     if (value == nullptr || (value->is_string() && value->get_ref<const std::string&>().empty())) continue;
     if (value->is_structured() && value->empty()) continue;
-    if (value->is_object() && value->value("type", Json()) == "text") continue;   // The response_format that asks nothing.
+    if (value->is_object() && value->value("type", Json()) == "text")
+      continue;  // The response_format that asks nothing.
     return fields.fail(name, fmt::format("'{}' is not supported by this server", name));
   }
 }
@@ -221,10 +238,11 @@ std::variant<CompletionRequest, ApiError> parse_completion_request(const Json& b
   read_stop(fields, out.shared.stop);
   read_sampling(fields, tokenizer, context_max, out.shared.sampling);
   refuse_unsupported(fields);
-  if (!fields.error()) read_prompts(fields, tokenizer, out);   // Last: the costly one.
+  if (!fields.error()) read_prompts(fields, tokenizer, out);  // Last: the costly one.
   if (fields.error()) return *fields.error();
   if (out.prompts.size() * static_cast<std::size_t>(out.n) > kChoicesMax) {
-    return invalid_field("n", fmt::format("{} prompts with n = {} are more than {} choices", out.prompts.size(), out.n, kChoicesMax));
+    return invalid_field(
+        "n", fmt::format("{} prompts with n = {} are more than {} choices", out.prompts.size(), out.n, kChoicesMax));
   }
   return out;
 }

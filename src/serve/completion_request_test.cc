@@ -37,7 +37,8 @@ TEST(CompletionRequestTest, Defaults) {
 }
 
 TEST(CompletionRequestTest, EveryFieldArrives) {
-  const auto r = good(R"({"model":"any","prompt":"a","max_tokens":7,"temperature":0.25,"top_p":0.5,"top_k":3,"min_p":0.125,
+  const auto r =
+      good(R"({"model":"any","prompt":"a","max_tokens":7,"temperature":0.25,"top_p":0.5,"top_k":3,"min_p":0.125,
     "seed":18446744073709551615,"stop":["x",""],"n":2,"best_of":2,"echo":true,"logprobs":4,"stream":true,
     "stream_options":{"include_usage":true},"presence_penalty":0.5,"frequency_penalty":-0.5,"repeat_penalty":1.5,
     "repeat_last_n":9,"logit_bias":{"5":1.5,"6":-100},"ignore_eos":true,"cache_salt":"s","return_progress":true,
@@ -66,7 +67,8 @@ TEST(CompletionRequestTest, EveryFieldArrives) {
 }
 
 TEST(CompletionRequestTest, NullIsAbsent) {
-  const auto r = good(R"({"prompt":"a","max_tokens":null,"stop":null,"logprobs":null,"seed":null,"logit_bias":null,"suffix":null,
+  const auto r =
+      good(R"({"prompt":"a","max_tokens":null,"stop":null,"logprobs":null,"seed":null,"logit_bias":null,"suffix":null,
     "n":null,"best_of":null,"stream":null,"stream_options":null,"temperature":null,"top_p":null})");
   EXPECT_EQ(r.shared.max_tokens, -1);
   EXPECT_EQ(r.shared.top_logprobs, -1);
@@ -77,23 +79,50 @@ TEST(CompletionRequestTest, PromptsOfEveryShape) {
   EXPECT_EQ(good(R"({"prompt":[97,98]})").prompts, (std::vector<std::vector<TokenId>>{{97, 98}}));
   EXPECT_EQ(good(R"({"prompt":[[97],[98,99]]})").prompts, (std::vector<std::vector<TokenId>>{{97}, {98, 99}}));
   // Control tokens that the text spells out become ids, as in llama-server.
-  EXPECT_EQ(good(R"({"prompt":"a</s>"})").prompts[0], (std::vector<TokenId>{ByteTokenizer::kBos, 'a', ByteTokenizer::kEos}));
+  EXPECT_EQ(good(R"({"prompt":"a</s>"})").prompts[0],
+            (std::vector<TokenId>{ByteTokenizer::kBos, 'a', ByteTokenizer::kEos}));
 }
 
 TEST(CompletionRequestTest, D16_WrongTypesNameTheirField) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"("stop":5)", "stop"}, {R"("stop":["a",1])", "stop"}, {R"("stop":{"a":1})", "stop"}, {R"("top_k":0.01)", "top_k"},
-      {R"("temperature":"hot")", "temperature"}, {R"("temperature":-1)", "temperature"}, {R"("model":5)", "model"},
-      {R"("seed":1.5)", "seed"}, {R"("seed":"x")", "seed"}, {R"("stream":"false")", "stream"}, {R"("echo":1)", "echo"},
-      {R"("max_tokens":"many")", "max_tokens"}, {R"("max_tokens":-2)", "max_tokens"}, {R"("max_tokens":1e12)", "max_tokens"},
-      {R"("n":0)", "n"}, {R"("n":17)", "n"}, {R"("best_of":3)", "best_of"}, {R"("logprobs":21)", "logprobs"},
-      {R"("logprobs":true)", "logprobs"}, {R"("logprobs":-1)", "logprobs"}, {R"("top_p":1.5)", "top_p"}, {R"("min_p":[])", "min_p"},
-      {R"("stream_options":true)", "stream_options"}, {R"("stream_options":{"include_usage":"yes"})", "stream_options.include_usage"},
-      {R"("logit_bias":5)", "logit_bias"}, {R"("logit_bias":{"x":1})", "logit_bias"}, {R"("logit_bias":{"999":1})", "logit_bias"},
-      {R"("logit_bias":{"5":"x"})", "logit_bias"}, {R"("logit_bias":[[5]])", "logit_bias"}, {R"("logit_bias":[[5,true]])", "logit_bias"},
-      {R"("logit_bias":[[-1,1]])", "logit_bias"}, {R"("cache_salt":7)", "cache_salt"}, {R"("ignore_eos":"no")", "ignore_eos"},
-      {R"("suffix":"tail")", "suffix"}, {R"("grammar":"root ::= x")", "grammar"}, {R"("json_schema":{"type":"object"})", "json_schema"},
-      {R"("presence_penalty":1e39)", "presence_penalty"}, {R"("repeat_penalty":0)", "repeat_penalty"},
+      {R"("stop":5)", "stop"},
+      {R"("stop":["a",1])", "stop"},
+      {R"("stop":{"a":1})", "stop"},
+      {R"("top_k":0.01)", "top_k"},
+      {R"("temperature":"hot")", "temperature"},
+      {R"("temperature":-1)", "temperature"},
+      {R"("model":5)", "model"},
+      {R"("seed":1.5)", "seed"},
+      {R"("seed":"x")", "seed"},
+      {R"("stream":"false")", "stream"},
+      {R"("echo":1)", "echo"},
+      {R"("max_tokens":"many")", "max_tokens"},
+      {R"("max_tokens":-2)", "max_tokens"},
+      {R"("max_tokens":1e12)", "max_tokens"},
+      {R"("n":0)", "n"},
+      {R"("n":17)", "n"},
+      {R"("best_of":3)", "best_of"},
+      {R"("logprobs":21)", "logprobs"},
+      {R"("logprobs":true)", "logprobs"},
+      {R"("logprobs":-1)", "logprobs"},
+      {R"("top_p":1.5)", "top_p"},
+      {R"("min_p":[])", "min_p"},
+      {R"("stream_options":true)", "stream_options"},
+      {R"("stream_options":{"include_usage":"yes"})", "stream_options.include_usage"},
+      {R"("logit_bias":5)", "logit_bias"},
+      {R"("logit_bias":{"x":1})", "logit_bias"},
+      {R"("logit_bias":{"999":1})", "logit_bias"},
+      {R"("logit_bias":{"5":"x"})", "logit_bias"},
+      {R"("logit_bias":[[5]])", "logit_bias"},
+      {R"("logit_bias":[[5,true]])", "logit_bias"},
+      {R"("logit_bias":[[-1,1]])", "logit_bias"},
+      {R"("cache_salt":7)", "cache_salt"},
+      {R"("ignore_eos":"no")", "ignore_eos"},
+      {R"("suffix":"tail")", "suffix"},
+      {R"("grammar":"root ::= x")", "grammar"},
+      {R"("json_schema":{"type":"object"})", "json_schema"},
+      {R"("presence_penalty":1e39)", "presence_penalty"},
+      {R"("repeat_penalty":0)", "repeat_penalty"},
       {R"("repeat_last_n":-2)", "repeat_last_n"},
   };
   for (const auto& [field, param] : cases) {
@@ -104,9 +133,10 @@ TEST(CompletionRequestTest, D16_WrongTypesNameTheirField) {
     EXPECT_EQ(error->param, param) << field;
     EXPECT_NE(error->message.find(param), std::string::npos) << error->message;
   }
-  for (const char* body : {R"({})", R"({"prompt":5})", R"({"prompt":[]})", R"({"prompt":{"a":1}})", R"({"prompt":[1,"a"]})",
-                           R"({"prompt":["a",1]})", R"({"prompt":[[]]})", R"({"prompt":[258]})", R"({"prompt":[-1]})",
-                           R"({"prompt":[1.5]})", R"({"prompt":[[1],"a"]})", R"({"prompt":null})", R"({"prompt":[[1],[[2]]]})"}) {
+  for (const char* body :
+       {R"({})", R"({"prompt":5})", R"({"prompt":[]})", R"({"prompt":{"a":1}})", R"({"prompt":[1,"a"]})",
+        R"({"prompt":["a",1]})", R"({"prompt":[[]]})", R"({"prompt":[258]})", R"({"prompt":[-1]})",
+        R"({"prompt":[1.5]})", R"({"prompt":[[1],"a"]})", R"({"prompt":null})", R"({"prompt":[[1],[[2]]]})"}) {
     const auto parsed = parse(body);
     const auto* error = std::get_if<ApiError>(&parsed);
     ASSERT_NE(error, nullptr) << body;
@@ -119,7 +149,8 @@ TEST(CompletionRequestTest, D05_EmptyStopStringsAreIgnored) {
     EXPECT_TRUE(good(std::string(R"({"prompt":"a","stop":)") + stop + "}").shared.stop.empty()) << stop;
   }
   EXPECT_EQ(good(R"({"prompt":"a","stop":["1","2","3","4","5"]})").shared.stop.size(), 5u);
-  EXPECT_TRUE(std::holds_alternative<ApiError>(parse(R"({"prompt":"a","stop":["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"]})")));
+  EXPECT_TRUE(std::holds_alternative<ApiError>(
+      parse(R"({"prompt":"a","stop":["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"]})")));
 }
 
 TEST(CompletionRequestTest, D18_TinyValuesPass) {

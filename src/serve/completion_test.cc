@@ -34,10 +34,14 @@ TEST_F(CompletionTest, ReplyHasOpenAisShape) {
   EXPECT_EQ(json["choices"][0]["text"], "Hello, world.");
   EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(json["choices"][0]["logprobs"], nullptr);
-  EXPECT_EQ(json["usage"], Json::parse(R"({"prompt_tokens":4,"completion_tokens":13,"total_tokens":17,"prompt_tokens_details":{"cached_tokens":2}})"));
-  EXPECT_EQ(json["cache"], Json::parse(R"({"tokens_reused":2,"by_tier":{"ram":2,"disk":0,"in_flight":0},"resume":"block","reason":"test","load_ms":0.5})"));
-  for (const char* name : {"prompt_n", "cache_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_n", "predicted_ms",
-                           "predicted_per_token_ms", "predicted_per_second"}) {
+  EXPECT_EQ(json["usage"], Json::parse(
+                               R"({"prompt_tokens":4,"completion_tokens":13,"total_tokens":17,
+                                          "prompt_tokens_details":{"cached_tokens":2}})"));
+  EXPECT_EQ(json["cache"], Json::parse(
+                               R"({"tokens_reused":2,"by_tier":{"ram":2,"disk":0,"in_flight":0},
+                                          "resume":"block","reason":"test","load_ms":0.5})"));
+  for (const char* name : {"prompt_n", "cache_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second",
+                           "predicted_n", "predicted_ms", "predicted_per_token_ms", "predicted_per_second"}) {
     EXPECT_TRUE(json["timings"][name].is_number()) << name;
   }
 }
@@ -48,7 +52,7 @@ TEST_F(CompletionTest, SeveralPromptsAndChoicesComeInIndexOrder) {
   ASSERT_EQ(json["choices"].size(), 4u);
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(json["choices"][i]["index"], i);
   EXPECT_NE(json["choices"][0]["text"], json["choices"][1]["text"]);
-  EXPECT_EQ(json["choices"][0]["text"], json["choices"][2]["text"]);   // Same draw: the prompt has no part in this fake.
+  EXPECT_EQ(json["choices"][0]["text"], json["choices"][2]["text"]);  // Same draw: the prompt has no part in this fake.
   EXPECT_EQ(json["usage"]["prompt_tokens"], 2 + 3);
   EXPECT_EQ(json["usage"]["completion_tokens"], 32);
   const auto submitted = engine->submitted();
@@ -100,7 +104,10 @@ TEST_F(CompletionTest, D06_LogprobsHaveTheLegacyShapeStreamedAndNot) {
   EXPECT_EQ(whole["top_logprobs"][0], Json::parse(R"({"H":-0.5,"I":-1.5})"));
   EXPECT_EQ(whole["text_offset"], Json::parse("[0,1,2]"));
 
-  Json joined = {{"tokens", Json::array()}, {"token_logprobs", Json::array()}, {"top_logprobs", Json::array()}, {"text_offset", Json::array()}};
+  Json joined = {{"tokens", Json::array()},
+                 {"token_logprobs", Json::array()},
+                 {"top_logprobs", Json::array()},
+                 {"text_offset", Json::array()}};
   for (const Json& chunk : stream(R"("logprobs":2,"max_tokens":3)").chunks) {
     const Json& part = chunk["choices"][0]["logprobs"];
     if (part.is_null()) continue;
@@ -119,7 +126,8 @@ TEST_F(CompletionTest, EchoedPromptTokensHaveNullLogprobs) {
   start();
   for (const bool streamed : {false, true}) {
     Json tokens = Json::array(), logprobs = Json::array(), offsets = Json::array();
-    const std::string body = std::string(R"({"prompt":"pq","logprobs":1,"echo":true,"max_tokens":2,"stream":)") + (streamed ? "true}" : "false}");
+    const std::string body = std::string(R"({"prompt":"pq","logprobs":1,"echo":true,"max_tokens":2,"stream":)") +
+                             (streamed ? "true}" : "false}");
     const Reply reply = complete(body);
     const std::vector<Json> chunks = streamed ? parse_events(reply.body).chunks : std::vector<Json>{reply.json()};
     for (const Json& chunk : chunks) {
@@ -140,7 +148,8 @@ TEST_F(CompletionTest, D08_MinusInfinityStaysStrictJson) {
   const Reply reply = complete(R"({"prompt":"a","logprobs":5,"max_tokens":4})");
   const Json json = reply.json();
   ASSERT_FALSE(json.is_discarded()) << reply.body;
-  for (const Json& x : json["choices"][0]["logprobs"]["token_logprobs"]) EXPECT_TRUE(x.is_null() || std::isfinite(x.get<double>()));
+  for (const Json& x : json["choices"][0]["logprobs"]["token_logprobs"])
+    EXPECT_TRUE(x.is_null() || std::isfinite(x.get<double>()));
 }
 
 TEST_F(CompletionTest, D10_ExactlyOneFinishReasonPerChoice) {
@@ -195,9 +204,10 @@ TEST_F(CompletionTest, D16_WrongTypesAre400AndTheServerLives) {
 TEST_F(CompletionTest, D17_MalformedJsonIs400) {
   start();
   for (const std::string& body :
-       {std::string(R"({"prompt":"a", x})"), std::string(), std::string("  "), std::string("[]"), std::string("null"), std::string("\"p\""),
-        std::string("\xff\xfe{\0\"\0", 6), std::string("{\"prompt\":\"\xff\"}"), std::string(100'000, '['), std::string("{\"a\":{\"a\":"),
-        std::string("prompt=a&b=c"), std::string("\0\0\0\0", 4)}) {
+       {std::string(R"({"prompt":"a", x})"), std::string(), std::string("  "), std::string("[]"), std::string("null"),
+        std::string("\"p\""), std::string("\xff\xfe{\0\"\0", 6), std::string("{\"prompt\":\"\xff\"}"),
+        std::string(100'000, '['), std::string("{\"a\":{\"a\":"), std::string("prompt=a&b=c"),
+        std::string("\0\0\0\0", 4)}) {
     expect_refused(body, "");
   }
   Client client(server->port());
@@ -205,7 +215,8 @@ TEST_F(CompletionTest, D17_MalformedJsonIs400) {
   EXPECT_EQ(client.read().status, 400);
   client.post("/v1/completions", R"({"prompt":"a"})", "Content-Type: application/json; charset=utf-8\r\n");
   EXPECT_EQ(client.read().status, 200);
-  client.post("/v1/completions", R"({"prompt":"a"})", "Content-Type: application/x-www-form-urlencoded\r\n");   // curl -d
+  client.post("/v1/completions", R"({"prompt":"a"})",
+              "Content-Type: application/x-www-form-urlencoded\r\n");  // curl -d
   EXPECT_EQ(client.read().status, 200);
   client.post("/v1/completions", R"({"prompt":"a"})", "");
   EXPECT_EQ(client.read().status, 200);
@@ -227,7 +238,8 @@ TEST_F(CompletionTest, D18_NonFiniteIsRefused) {
 TEST_F(CompletionTest, D27_ErrorsBeforeTheFirstByteHaveARealStatus) {
   start({.context = 20});
   for (const char* stream : {"true", "false"}) {
-    const Reply reply = complete(R"({"prompt":"a prompt that is longer than twenty tokens","stream":)" + std::string(stream) + "}");
+    const Reply reply =
+        complete(R"({"prompt":"a prompt that is longer than twenty tokens","stream":)" + std::string(stream) + "}");
     EXPECT_EQ(reply.status, 400);
     EXPECT_EQ(reply.json()["error"]["code"], "context_length_exceeded");
     EXPECT_NE(reply.body.find("20"), std::string::npos);
@@ -313,9 +325,12 @@ TEST_F(CompletionTest, ProgressIsSentOnlyWhereAsked) {
 }
 
 TEST_F(CompletionTest, RefusalsOfTheEngineKeepTheirMeaning) {
-  const std::pair<Status, int> cases[] = {{Status(Code::unavailable, "the queue is full"), 503}, {Status::exhausted("no memory"), 503},
-                                          {Status::invalid("bad"), 400},                        {Status::unsupported("not here"), 400},
-                                          {Status::not_found("gone"), 404},                     {Status(Code::internal, "oops"), 500}};
+  const std::pair<Status, int> cases[] = {{Status(Code::unavailable, "the queue is full"), 503},
+                                          {Status::exhausted("no memory"), 503},
+                                          {Status::invalid("bad"), 400},
+                                          {Status::unsupported("not here"), 400},
+                                          {Status::not_found("gone"), 404},
+                                          {Status(Code::internal, "oops"), 500}};
   for (const auto& [status, http] : cases) {
     if (engine) engine->stop(0);
     server.reset();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
@@ -21,13 +20,15 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using Error = boost::system::error_code;
 
-constexpr std::size_t kReadBytes = 64 << 10;
+constexpr std::size_t kReadBytes = 16 << 10;
 // What a client may send ahead of our answer. More than this is not pipelining but abuse, and it would blind the watch
 // for its disconnect.
 constexpr std::size_t kAheadBytesMax = 64 << 10;
 constexpr std::size_t kMergeBytes = 16 << 10;  // Queued events are joined up to this size: fewer system calls.
 
-Time now() { return std::chrono::steady_clock::now(); }
+Time now() {
+  return std::chrono::steady_clock::now();
+}
 
 std::string lower(std::string_view s) {
   std::string out(s);
@@ -43,7 +44,8 @@ std::string api_key_of(const http::request<http::string_body>& message) {
       return std::string(value.substr(kBearer.size()));
     }
   }
-  if (const auto it = message.find("X-Api-Key"); it != message.end()) return std::string(it->value().data(), it->value().size());
+  if (const auto it = message.find("X-Api-Key"); it != message.end())
+    return std::string(it->value().data(), it->value().size());
   return {};
 }
 
@@ -76,7 +78,8 @@ Connection::Connection(Socket socket, const ConnectionOptions& options, const Ha
       handler_(handler),
       counters_(counters),
       timer_(socket_.get_executor()),
-      in_(options.header_bytes_max + 2 * kReadBytes) {
+      read_room_(kReadBytes),
+      in_(options.header_bytes_max + kAheadBytesMax + kReadBytes) {
   counters_.connections_open.fetch_add(1);
 }
 
@@ -125,8 +128,7 @@ void Connection::await_request() {
 
 // One read is always pending, in every state but closed: that is how a client's leaving is noticed.
 void Connection::read_some() {
-  const auto room = std::min(kReadBytes, in_.max_size() - in_.size());
-  socket_.async_read_some(in_.prepare(room), [self = shared_from_this()](const Error& error, std::size_t bytes) {
+  socket_.async_read_some(asio::buffer(read_room_), [self = shared_from_this()](const Error& error, std::size_t bytes) {
     self->on_read(error, bytes);
   });
 }
@@ -137,7 +139,7 @@ void Connection::on_read(const Error& error, std::size_t bytes) {
     const bool answering = state_ == State::answering || state_ == State::sending;
     return answering ? gone() : shut();
   }
-  in_.commit(bytes);
+  in_.commit(asio::buffer_copy(in_.prepare(bytes), asio::buffer(read_room_, bytes)));
   if (state_ == State::reading) feed();
   else if (state_ == State::lingering) in_.consume(in_.size());
   else if (in_.size() > kAheadBytesMax) return gone();
@@ -202,7 +204,8 @@ void Connection::reject(const Error& error) {
 // ---- Answering
 
 void Connection::send_head(int status, std::string_view content_type, const HttpReply* reply) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: lode\r\nContent-Type: {}\r\n", status, reason(status), content_type);
+  std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\nServer: lode\r\nContent-Type: {}\r\n", status, reason(status), content_type);
   if (reply != nullptr) {
     for (const auto& [name, value] : reply->headers) head += fmt::format("{}: {}\r\n", name, value);
     head += fmt::format("Content-Length: {}\r\n", reply->body.size());
@@ -228,7 +231,7 @@ void Connection::begin_stream(std::string_view content_type) {
   if (state_ != State::answering || streaming_) return;
   streaming_ = true;
   chunked_ = !http_1_0_;
-  if (http_1_0_) keep_alive_ = false;    // Only the end of the connection can end a body of unknown length there.
+  if (http_1_0_) keep_alive_ = false;  // Only the end of the connection can end a body of unknown length there.
   send_head(200, content_type, nullptr);
 }
 
@@ -269,7 +272,7 @@ void Connection::answer_sent() {
   request_ = {};
   if (!keep_alive_ || closing_) return linger();
   await_request();
-  feed();                                // The client may have sent the next one already.
+  feed();  // The client may have sent the next one already.
 }
 
 void Connection::enqueue(std::string bytes) {
@@ -286,8 +289,9 @@ void Connection::enqueue(std::string bytes) {
 void Connection::write_some() {
   writing_ = true;
   const std::string& front = out_.front();
-  socket_.async_write_some(asio::buffer(front.data() + sent_of_front_, front.size() - sent_of_front_),
-                           [self = shared_from_this()](const Error& error, std::size_t bytes) { self->on_written(error, bytes); });
+  socket_.async_write_some(
+      asio::buffer(front.data() + sent_of_front_, front.size() - sent_of_front_),
+      [self = shared_from_this()](const Error& error, std::size_t bytes) { self->on_written(error, bytes); });
 }
 
 void Connection::on_written(const Error& error, std::size_t bytes) {
@@ -323,11 +327,12 @@ void Connection::on_tick() {
   }
   if (state_ == State::lingering && t > linger_deadline_) return shut();
   if (state_ == State::reading && t > read_deadline_) {
-    if (in_.size() == 0 && !parser_->is_header_done()) return shut();   // Idle between requests.
+    if (in_.size() == 0 && !parser_->is_header_done()) return shut();  // Idle between requests.
     counters_.clients_slow.fetch_add(1);
     keep_alive_ = false;
     state_ = State::answering;
-    reply(to_reply(ApiError{.http_status = 408, .message = "the request did not arrive in time", .type = "invalid_request_error"}));
+    reply(to_reply(ApiError{
+        .http_status = 408, .message = "the request did not arrive in time", .type = "invalid_request_error"}));
   }
   if (const auto observer = observer_) observer->on_tick(t);
   if (state_ != State::closed) arm_tick();

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "serve/connection_options.h"
 #include "serve/http.h"
@@ -29,7 +30,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   Connection(Socket socket, const ConnectionOptions& options, const Handler& handler, HttpCounters& counters);
   ~Connection() override;
 
-  void start();                          // Any thread.
+  void start();  // Any thread.
   // Any thread. Closes at once when idle; otherwise after the current answer (`finish`) or now (`abandon`).
   enum class Close { finish, abandon };
   void close(Close how);
@@ -46,10 +47,10 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
 
  private:
   enum class State {
-    reading,     // Waiting for a request, or in the middle of one.
-    answering,   // A handler or a job has the exchange.
-    sending,     // The answer is complete; its last bytes are on their way.
-    lingering,   // We have closed our side and discard what still comes, so that the client can read our last bytes.
+    reading,    // Waiting for a request, or in the middle of one.
+    answering,  // A handler or a job has the exchange.
+    sending,    // The answer is complete; its last bytes are on their way.
+    lingering,  // We have closed our side and discard what still comes, so that the client can read our last bytes.
     closed,
   };
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
@@ -61,7 +62,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   void dispatch();
   void reject(const boost::system::error_code& error);
   void send_head(int status, std::string_view content_type, const HttpReply* reply);
-  void finish_answer();                  // The answer is queued whole.
+  void finish_answer();  // The answer is queued whole.
   void answer_sent();
   void enqueue(std::string bytes);
   void write_some();
@@ -70,7 +71,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   void on_tick();
   void gone();
   void linger();
-  void shut();                           // Closes the socket; the object goes with its last pending handler.
+  void shut();  // Closes the socket; the object goes with its last pending handler.
   void count_open(std::int64_t by);
 
   Socket socket_;
@@ -82,20 +83,22 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   State state_ = State::reading;
   bool keep_alive_ = true, closing_ = false;
   Time read_deadline_, write_deadline_, linger_deadline_;
-  boost::beast::flat_buffer in_;         // Bytes read and not yet parsed.
+  // The pending read's room. Apart from in_, which may be parsed and emptied while that read is pending.
+  std::vector<char> read_room_;
+  boost::beast::flat_buffer in_;  // Bytes read and not yet parsed.
   std::optional<Parser> parser_;
-  bool continue_sent_ = false;           // "100 Continue" for the request being read.
+  bool continue_sent_ = false;  // "100 Continue" for the request being read.
 
   HttpRequest request_;
   Time received_;
-  bool head_only_ = false;               // HEAD: the body is not sent.
+  bool head_only_ = false;  // HEAD: the body is not sent.
   bool http_1_0_ = false;
   bool chunked_ = false, streaming_ = false;
-  bool request_open_ = false;            // Counted in requests_open.
+  bool request_open_ = false;  // Counted in requests_open.
   std::shared_ptr<Observer> observer_;
 
   std::deque<std::string> out_;
-  std::size_t sent_of_front_ = 0, unsent_ = 0;   // Bytes.
+  std::size_t sent_of_front_ = 0, unsent_ = 0;  // Bytes.
   bool writing_ = false;
 };
 

@@ -33,7 +33,8 @@ TEST_F(ConnectionTest, KeepsAConnectionForManyRequests) {
 TEST_F(ConnectionTest, PipelinedRequestsAreAnsweredInOrder) {
   start();
   Client client(server->port());
-  client.send(Client::head("GET", "/health") + "\r\n" + Client::head("GET", "/nowhere") + "\r\n" + Client::head("GET", "/v1/models") + "\r\n");
+  client.send(Client::head("GET", "/health") + "\r\n" + Client::head("GET", "/nowhere") + "\r\n" +
+              Client::head("GET", "/v1/models") + "\r\n");
   EXPECT_EQ(client.read().status, 200);
   EXPECT_EQ(client.read().status, 404);
   EXPECT_EQ(client.read().json()["object"], "list");
@@ -59,7 +60,8 @@ TEST_F(ConnectionTest, UnknownPathsAndMethods) {
 TEST_F(ConnectionTest, ChunkedAndExpectingBodies) {
   start();
   Client client(server->port());
-  client.send(Client::head("POST", "/v1/completions", "Transfer-Encoding: chunked\r\n") + "\r\n8\r\n{\"prompt\r\n5\r\n\":\"a\"\r\n1\r\n}\r\n0\r\n\r\n");
+  client.send(Client::head("POST", "/v1/completions", "Transfer-Encoding: chunked\r\n") +
+              "\r\n8\r\n{\"prompt\r\n5\r\n\":\"a\"\r\n1\r\n}\r\n0\r\n\r\n");
   EXPECT_EQ(client.read().status, 200);
   client.send(Client::head("POST", "/v1/completions", "Expect: 100-continue\r\nContent-Length: 14\r\n") + "\r\n");
   EXPECT_EQ(client.line(), "HTTP/1.1 100 Continue");
@@ -91,7 +93,7 @@ TEST_F(ConnectionTest, WhatIsTooLargeIsRefused) {
     EXPECT_TRUE(client.at_end());
   }
   {
-    Client client(server->port());         // A body that never says how long it is.
+    Client client(server->port());  // A body that never says how long it is.
     client.send(Client::head("POST", "/v1/completions", "Transfer-Encoding: chunked\r\n") + "\r\n");
     for (int i = 0; i < 20; ++i) client.send("64\r\n" + std::string(100, 'a') + "\r\n");
     EXPECT_EQ(client.read().status, 413);
@@ -107,17 +109,25 @@ TEST_F(ConnectionTest, WhatIsTooLargeIsRefused) {
 TEST_F(ConnectionTest, MalformedHttpIsAnsweredOrClosedAndNeverFatal) {
   start();
   const char* cases[] = {
-      "\r\n\r\n\r\n", "GET\r\n\r\n", "GET /health\r\n\r\n", "GET /health HTTP/9.9\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-      "GET /health HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "GET /health HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "GET /health HTTP/1.1\r\n: x\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", "GET  /health  HTTP/1.1\r\n\r\n",
-      "\xff\xff\xff\xff\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+      "\r\n\r\n\r\n",
+      "GET\r\n\r\n",
+      "GET /health\r\n\r\n",
+      "GET /health HTTP/9.9\r\n\r\n",
+      "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+      "GET /health HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+      "GET /health HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+      "GET /health HTTP/1.1\r\n: x\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+      "GET  /health  HTTP/1.1\r\n\r\n",
+      "\xff\xff\xff\xff\r\n\r\n",
+      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
   };
   for (const char* bytes : cases) {
     Client client(server->port(), 0, 1);
     client.send(bytes);
     const Reply reply = client.read();
-    if (reply.status == 0) continue;       // Closed without a word: fine too.
+    if (reply.status == 0) continue;  // Closed without a word: fine too.
     EXPECT_EQ(reply.status, 400) << bytes;
     EXPECT_EQ(reply.json()["error"]["type"], "invalid_request_error") << bytes;
   }
@@ -126,8 +136,9 @@ TEST_F(ConnectionTest, MalformedHttpIsAnsweredOrClosedAndNeverFatal) {
 
 TEST_F(ConnectionTest, RandomDamageToARequestIsHarmless) {
   start();
-  const std::string whole = Client::head("POST", "/v1/completions", "Content-Type: application/json\r\nContent-Length: 29\r\n") + "\r\n" +
-                            R"({"prompt":"abc","max_tokens"})";
+  const std::string whole =
+      Client::head("POST", "/v1/completions", "Content-Type: application/json\r\nContent-Length: 29\r\n") + "\r\n" +
+      R"({"prompt":"abc","max_tokens"})";
   std::mt19937 random(7);
   for (int i = 0; i < 300; ++i) {
     std::string bytes = whole;

@@ -50,7 +50,9 @@ class ByteTokenizer : public text::Tokenizer {
     return valid_utf8(bytes);
   }
   std::int32_t vocab_size() const override { return 258; }
-  text::TokenKind kind(TokenId id) const override { return id < 256 ? text::TokenKind::byte : text::TokenKind::control; }
+  text::TokenKind kind(TokenId id) const override {
+    return id < 256 ? text::TokenKind::byte : text::TokenKind::control;
+  }
   TokenId bos() const override { return kBos; }
   TokenId eos() const override { return kEos; }
   bool is_end_of_generation(TokenId id) const override { return id == kEos; }
@@ -64,14 +66,14 @@ class ByteTokenizer : public text::Tokenizer {
 class FakeEngine : public engine::Engine {
  public:
   struct Script {
-    std::string reply = "Hello, world.";       // Then EOS.
-    enum class Text { fixed, seeded, endless } text = Text::fixed;   // seeded: 8 letters drawn from (seed, choice).
+    std::string reply = "Hello, world.";                            // Then EOS.
+    enum class Text { fixed, seeded, endless } text = Text::fixed;  // seeded: 8 letters drawn from (seed, choice).
     int slots = 4;
     int prefill_steps = 1;
-    int fail_at = -1;                          // The request fails before this token; -1: never.
+    int fail_at = -1;  // The request fails before this token; -1: never.
     std::chrono::microseconds step{200};
-    Status refuse;                             // Not ok: what submit returns from `refuse_from` on.
-    std::size_t refuse_from = 0;               // Submissions that go well before.
+    Status refuse;                // Not ok: what submit returns from `refuse_from` on.
+    std::size_t refuse_from = 0;  // Submissions that go well before.
     std::int64_t context = 1000;
     float logprob = -0.5f;
   };
@@ -98,10 +100,12 @@ class FakeEngine : public engine::Engine {
     if (stopping_) return Status(Code::unavailable, "stopping");
     if (request.prompt.empty()) return Status::invalid("the prompt is empty");
     if (static_cast<std::int64_t>(request.prompt.size()) >= script_.context) {
-      return Status::invalid("the prompt has " + std::to_string(request.prompt.size()) + " tokens, the context " + std::to_string(script_.context));
+      return Status::invalid("the prompt has " + std::to_string(request.prompt.size()) + " tokens, the context " +
+                             std::to_string(script_.context));
     }
     submitted_.push_back(request);
-    live_.push_back(Live{.id = next_id_, .request = std::move(request), .sink = std::move(sink), .prefill = script_.prefill_steps});
+    live_.push_back(
+        Live{.id = next_id_, .request = std::move(request), .sink = std::move(sink), .prefill = script_.prefill_steps});
     live_.back().plan = plan(live_.back().request);
     ++stats_.requests;
     wake_.notify_all();
@@ -136,14 +140,14 @@ class FakeEngine : public engine::Engine {
     const std::lock_guard lock(mutex_);
     return live_.size();
   }
-  std::int64_t started() const {         // Requests that ever got a slot.
+  std::int64_t started() const {  // Requests that ever got a slot.
     const std::lock_guard lock(mutex_);
     return started_;
   }
 
  private:
   struct Plan {
-    std::string bytes;                   // One token each.
+    std::string bytes;  // One token each.
     engine::FinishReason finish = engine::FinishReason::stop;
     std::string stop_string;
   };
@@ -154,8 +158,8 @@ class FakeEngine : public engine::Engine {
     int prefill = 0;
     bool started = false, cancelled = false, ended = false;
     Plan plan;
-    std::size_t next = 0;                // Token of plan.bytes.
-    std::string held;                    // Bytes of a character that is not whole yet.
+    std::size_t next = 0;  // Token of plan.bytes.
+    std::string held;      // Bytes of a character that is not whole yet.
   };
 
   Plan plan(const engine::Request& request) const {
@@ -176,7 +180,8 @@ class FakeEngine : public engine::Engine {
         out.stop_string = stop;
       }
     }
-    const auto most = request.max_tokens < 0 ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(request.max_tokens);
+    const auto most =
+        request.max_tokens < 0 ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(request.max_tokens);
     if (out.bytes.size() > most) {
       out = {.bytes = out.bytes.substr(0, most), .finish = engine::FinishReason::length};
     }
@@ -186,8 +191,14 @@ class FakeEngine : public engine::Engine {
   engine::Event last_event(const Live& live, engine::Event::Kind kind) const {
     engine::Event event{.kind = kind};
     const auto prompt = static_cast<std::int64_t>(live.request.prompt.size());
-    event.reuse = {.prompt_tokens = prompt, .tokens_reused = prompt / 2, .from_ram = prompt / 2, .resume = "block", .reason = "test", .load_ms = 0.5};
-    event.timings = {.prompt_n = prompt - prompt / 2, .cache_n = prompt / 2, .predicted_n = static_cast<std::int64_t>(live.next)};
+    event.reuse = {.prompt_tokens = prompt,
+                   .tokens_reused = prompt / 2,
+                   .from_ram = prompt / 2,
+                   .resume = "block",
+                   .reason = "test",
+                   .load_ms = 0.5};
+    event.timings = {
+        .prompt_n = prompt - prompt / 2, .cache_n = prompt / 2, .predicted_n = static_cast<std::int64_t>(live.next)};
     return event;
   }
 
@@ -198,7 +209,8 @@ class FakeEngine : public engine::Engine {
     if (is_valid_utf8(live.held) || live.held.size() >= 4) event.text = valid_utf8(std::exchange(live.held, {}));
     const auto id = static_cast<TokenId>(static_cast<unsigned char>(byte));
     engine::TokenInfo token{.id = id, .bytes = std::string(1, byte), .logprob = script_.logprob};
-    for (int i = 0; i < live.request.top_logprobs; ++i) token.top.emplace_back((id + i) % 256, script_.logprob - static_cast<float>(i));
+    for (int i = 0; i < live.request.top_logprobs; ++i)
+      token.top.emplace_back((id + i) % 256, script_.logprob - static_cast<float>(i));
     event.tokens.push_back(std::move(token));
     return event;
   }
@@ -267,7 +279,7 @@ class FakeEngine : public engine::Engine {
   engine::EngineInfo info_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Live> live_;                // In order of submission; the first `slots` run.
+  std::deque<Live> live_;  // In order of submission; the first `slots` run.
   std::vector<engine::Request> submitted_;
   engine::EngineStats stats_;
   engine::RequestId next_id_ = 1;

@@ -67,8 +67,10 @@ void Fields::integer(std::string_view name, std::int64_t& value, std::int64_t lo
   const auto i = as_integer(*json);
   if (!i || *i < low || *i > high) {
     const bool unbounded = high == std::numeric_limits<std::int64_t>::max();
-    return fail(name, unbounded ? fmt::format("an integer of at least {}", low) : fmt::format("an integer from {} to {}", low, high),
-                describe(*json));
+    return fail(
+        name,
+        unbounded ? fmt::format("an integer of at least {}", low) : fmt::format("an integer from {} to {}", low, high),
+        describe(*json));
   }
   value = *i;
 }
@@ -85,7 +87,8 @@ void Fields::string(std::string_view name, std::string& value, std::size_t bytes
   if (json == nullptr) return;
   if (!json->is_string()) return fail(name, "a string", describe(*json));
   const auto& s = json->get_ref<const std::string&>();
-  if (s.size() > bytes_max) return fail(name, fmt::format("a string of at most {} bytes", bytes_max), fmt::format("one of {}", s.size()));
+  if (s.size() > bytes_max)
+    return fail(name, fmt::format("a string of at most {} bytes", bytes_max), fmt::format("one of {}", s.size()));
   value = s;
 }
 

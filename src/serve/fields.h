@@ -31,7 +31,7 @@ class Fields {
   void string(std::string_view name, std::string& value, std::size_t bytes_max);
 
   void fail(std::string_view name, std::string_view expected, std::string_view found);
-  void fail(std::string_view name, std::string message);   // The whole sentence.
+  void fail(std::string_view name, std::string message);  // The whole sentence.
   void fail(ApiError error);
   const std::optional<ApiError>& error() const { return error_; }
 

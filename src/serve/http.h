@@ -15,9 +15,9 @@ namespace lode::serve {
 using Time = std::chrono::steady_clock::time_point;
 
 struct HttpRequest {
-  std::string method, path;              // Path without the query.
-  std::string content_type;              // Lower case, without parameters.
-  std::string api_key;                   // From "Authorization: Bearer K" or "X-Api-Key: K".
+  std::string method, path;  // Path without the query.
+  std::string content_type;  // Lower case, without parameters.
+  std::string api_key;       // From "Authorization: Bearer K" or "X-Api-Key: K".
   std::string body;
 };
 
@@ -32,8 +32,8 @@ struct HttpReply {
 class Observer {
  public:
   virtual ~Observer() = default;
-  virtual void on_gone() = 0;            // The client has left, or was too slow and was dropped. Nothing follows.
-  virtual void on_tick(Time now) = 0;    // A few times a second while the answer is not finished.
+  virtual void on_gone() = 0;          // The client has left, or was too slow and was dropped. Nothing follows.
+  virtual void on_tick(Time now) = 0;  // A few times a second while the answer is not finished.
 };
 
 // One request being answered, exactly once: reply(), or begin_stream() write()* end_stream(). All but post() are called
@@ -42,7 +42,7 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual const HttpRequest& request() const = 0;
-  virtual Time received() const = 0;     // When the last byte of the request was read.
+  virtual Time received() const = 0;  // When the last byte of the request was read.
 
   virtual void reply(HttpReply reply) = 0;
   virtual void begin_stream(std::string_view content_type) = 0;

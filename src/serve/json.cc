@@ -51,7 +51,8 @@ Status check_limits(std::string_view text, const JsonLimits& limits) {
 
 // The parser's own words without its "[json.exception.parse_error.101] " tag.
 std::string plain_words(std::string_view what) {
-  if (const auto end = what.find("] "); what.starts_with('[') && end != std::string_view::npos) what.remove_prefix(end + 2);
+  if (const auto end = what.find("] "); what.starts_with('[') && end != std::string_view::npos)
+    what.remove_prefix(end + 2);
   return valid_utf8(what);
 }
 
@@ -85,7 +86,9 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   }
 }
 
-std::string dump_json(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump_json(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 std::string valid_utf8(std::string_view bytes) {
   std::string out;
@@ -108,6 +111,8 @@ bool is_valid_utf8(std::string_view bytes) {
   return true;
 }
 
-double finite(double x) { return std::isfinite(x) ? x : 0.0; }
+double finite(double x) {
+  return std::isfinite(x) ? x : 0.0;
+}
 
 }  // namespace lode::serve

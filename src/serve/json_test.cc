@@ -19,7 +19,8 @@ TEST(JsonTest, KeepsTheOrderOfKeys) {
 }
 
 TEST(JsonTest, NamesWhereATextIsWrong) {
-  for (const char* text : {"", "  \n", "{", "{\"a\":1, x}", "{\"a\":NaN}", "[1,]", "{\"a\":1e999}", "\"\xff\"", "\xff\xfe{\0"}) {
+  for (const char* text :
+       {"", "  \n", "{", "{\"a\":1, x}", "{\"a\":NaN}", "[1,]", "{\"a\":1e999}", "\"\xff\"", "\xff\xfe{\0"}) {
     const auto parsed = parse_json(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_FALSE(parsed.status().message().empty());
@@ -57,7 +58,8 @@ TEST(JsonTest, B07_WritingNeverFails) {
 
 TEST(JsonTest, Utf8) {
   EXPECT_TRUE(is_valid_utf8("aé漢😊"));
-  for (const char* bad : {"\x80", "\xC0\x80", "\xED\xA0\x80", "\xF0\x9F\x98", "\xF5\x80\x80\x80", "\xE0\x80\x80", "a\xFF"}) {
+  for (const char* bad :
+       {"\x80", "\xC0\x80", "\xED\xA0\x80", "\xF0\x9F\x98", "\xF5\x80\x80\x80", "\xE0\x80\x80", "a\xFF"}) {
     EXPECT_FALSE(is_valid_utf8(bad));
     EXPECT_TRUE(is_valid_utf8(valid_utf8(bad)));
   }
@@ -66,7 +68,8 @@ TEST(JsonTest, Utf8) {
 
 TEST(ReplyTest, TimingsAreFiniteOverNoTime) {
   const Json json = timings_json({.prompt_n = 5, .predicted_n = 0, .prompt_ms = 0, .predicted_ms = std::nan("")});
-  for (const auto& [key, value] : json.items()) EXPECT_TRUE(value.is_number() && std::isfinite(value.get<double>())) << key;
+  for (const auto& [key, value] : json.items())
+    EXPECT_TRUE(value.is_number() && std::isfinite(value.get<double>())) << key;
 }
 
 TEST(ReplyTest, D08_MinusInfinityIsFinite) {

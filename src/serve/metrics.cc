@@ -31,15 +31,18 @@ class Page {
 
 void add_http(Page& page, const HttpCounters& http) {
   page.gauge("http_connections_open", "Open client connections.", http.connections_open.load());
-  page.counter("http_connections_refused_total", "Connections closed because too many were open.", http.connections_refused.load());
+  page.counter("http_connections_refused_total", "Connections closed because too many were open.",
+               http.connections_refused.load());
   page.counter("http_requests_total", "Requests read.", http.requests.load());
   page.gauge("http_requests_open", "Requests being answered.", http.requests_open.load());
   page.head("http_replies_total", "Replies by class of status.", "counter");
   page.sample("http_replies_total", "class", "2xx", http.replies_2xx.load());
   page.sample("http_replies_total", "class", "4xx", http.replies_4xx.load());
   page.sample("http_replies_total", "class", "5xx", http.replies_5xx.load());
-  page.counter("http_clients_gone_total", "Clients that left before their answer was finished.", http.clients_gone.load());
-  page.counter("http_clients_slow_total", "Clients dropped for not reading or sending in time.", http.clients_slow.load());
+  page.counter("http_clients_gone_total", "Clients that left before their answer was finished.",
+               http.clients_gone.load());
+  page.counter("http_clients_slow_total", "Clients dropped for not reading or sending in time.",
+               http.clients_slow.load());
 }
 
 void add_engine(Page& page, const engine::EngineStats& s) {
@@ -78,9 +81,11 @@ void add_disk(Page& page, const kv::DiskStats& disk) {
   page.gauge("disk_quota_bytes", "Most bytes extents may allocate.", disk.quota_bytes);
   page.counter("disk_written_bytes_total", "Bytes written.", disk.bytes_written);
   page.counter("disk_read_bytes_total", "Bytes read.", disk.bytes_read);
-  page.gauge("disk_written_today_bytes", "Bytes written in the current day of the write cap.", disk.bytes_written_today);
+  page.gauge("disk_written_today_bytes", "Bytes written in the current day of the write cap.",
+             disk.bytes_written_today);
   page.gauge("disk_queue_bytes", "Bytes waiting to be written.", disk.queue_bytes);
-  page.counter("disk_writes_dropped_total", "Writes dropped: queue full, quota, cap, read-only or error.", disk.writes_dropped);
+  page.counter("disk_writes_dropped_total", "Writes dropped: queue full, quota, cap, read-only or error.",
+               disk.writes_dropped);
   page.counter("disk_write_errors_total", "Writes that failed.", disk.write_errors);
   page.counter("disk_corrupt_slices_total", "Slices that failed their checksum.", disk.corrupt_slices);
   page.counter("disk_files_set_aside_total", "Damaged or foreign files set aside.", disk.files_set_aside);

@@ -21,7 +21,7 @@ namespace {
 
 using ExchangePtr = std::shared_ptr<Exchange>;
 
-enum class Access { open, keyed };                 // open: no API key needed.
+enum class Access { open, keyed };  // open: no API key needed.
 
 struct Route {
   std::string_view method, path;
@@ -38,22 +38,30 @@ std::string for_log(std::string_view s) {
 
 void answer(const ExchangePtr& exchange, HttpReply reply) {
   const int status = reply.status;
-  const auto ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - exchange->received()).count();
+  const auto ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - exchange->received()).count();
   const HttpRequest& request = exchange->request();
-  const bool routine = status < 400 && (request.method == "GET" || request.method == "HEAD");   // Probes: not worth a line.
-  spdlog::log(routine ? spdlog::level::debug : spdlog::level::info, "{} {} {} {:.1f} ms", for_log(request.method), for_log(request.path),
-              status, ms);
+  const bool routine =
+      status < 400 && (request.method == "GET" || request.method == "HEAD");  // Probes: not worth a line.
+  spdlog::log(routine ? spdlog::level::debug : spdlog::level::info, "{} {} {} {:.1f} ms", for_log(request.method),
+              for_log(request.path), status, ms);
   exchange->reply(std::move(reply));
 }
 
-void answer_json(const ExchangePtr& exchange, const Json& body) { answer(exchange, {.body = dump_json(body)}); }
-void answer_error(const ExchangePtr& exchange, const ApiError& error) { answer(exchange, to_reply(error)); }
+void answer_json(const ExchangePtr& exchange, const Json& body) {
+  answer(exchange, {.body = dump_json(body)});
+}
+void answer_error(const ExchangePtr& exchange, const ApiError& error) {
+  answer(exchange, to_reply(error));
+}
 
 ApiError unavailable(std::string message, std::string code) {
   return {.http_status = 503, .message = std::move(message), .type = "unavailable_error", .code = std::move(code)};
 }
 
-ApiError loading(const App& app) { return unavailable(fmt::format("the model is loading: {}", app.stage()), "loading"); }
+ApiError loading(const App& app) {
+  return unavailable(fmt::format("the model is loading: {}", app.stage()), "loading");
+}
 
 // The engine, or an answer that there is none now.
 engine::Engine* ready_engine(App& app, const ExchangePtr& exchange) {
@@ -69,8 +77,10 @@ std::optional<Json> read_body(const ExchangePtr& exchange) {
   // curl -d says "form" of everything it sends; anything else that is not JSON is a client's mistake, or a web page
   // that tries to use this server behind its user's back (browsers ask nobody before they send text/plain).
   const std::string& type = request.content_type;
-  if (!type.empty() && type != "application/x-www-form-urlencoded" && type != "application/json" && !type.ends_with("+json")) {
-    answer_error(exchange, invalid_field("", fmt::format("Content-Type is '{}': send the body as application/json", for_log(type))));
+  if (!type.empty() && type != "application/x-www-form-urlencoded" && type != "application/json" &&
+      !type.ends_with("+json")) {
+    answer_error(exchange, invalid_field("", fmt::format("Content-Type is '{}': send the body as application/json",
+                                                         for_log(type))));
     return std::nullopt;
   }
   auto body = parse_json(request.body);
@@ -88,11 +98,14 @@ std::optional<Json> read_body(const ExchangePtr& exchange) {
 // ---- Keys
 
 // Compares in a time that does not tell how much of a key was right.
-bool key_equals(const std::string& a, const std::string& b) { return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+bool key_equals(const std::string& a, const std::string& b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
 
 bool allowed(const App& app, const HttpRequest& request) {
   const auto& keys = app.options().api_keys;
-  return keys.empty() || std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key_equals(key, request.api_key); });
+  return keys.empty() ||
+         std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key_equals(key, request.api_key); });
 }
 
 // With several API keys each has its own KV namespace: what one user sent is nothing another can time. The digest's
@@ -137,8 +150,9 @@ void tokenize(App& app, const ExchangePtr& exchange) {
   if (fields.error()) return answer_error(exchange, *fields.error());
   using Options = text::EncodeOptions;
   const auto& tokenizer = engine->tokenizer();
-  const auto ids = tokenizer.encode(content, {.special = parse_special ? Options::Special::parse : Options::Special::text,
-                                              .bos = add_special ? Options::Bos::model : Options::Bos::none});
+  const auto ids =
+      tokenizer.encode(content, {.special = parse_special ? Options::Special::parse : Options::Special::text,
+                                 .bos = add_special ? Options::Bos::model : Options::Bos::none});
   Json list = Json::array();
   for (const TokenId id : ids) {
     if (!with_pieces) {
@@ -147,7 +161,7 @@ void tokenize(App& app, const ExchangePtr& exchange) {
     }
     const std::string bytes = tokenizer.token_bytes(id, text::Tokenizer::Control::show);
     Json piece = bytes;
-    if (!is_valid_utf8(bytes)) {         // Part of a character: as numbers, so that nothing is lost.
+    if (!is_valid_utf8(bytes)) {  // Part of a character: as numbers, so that nothing is lost.
       piece = Json::array();
       for (const char c : bytes) piece.push_back(static_cast<unsigned char>(c));
     }
@@ -173,7 +187,8 @@ void detokenize(App& app, const ExchangePtr& exchange) {
     for (const Json& value : *tokens) {
       const auto id = as_integer(value);
       if (!id || *id < 0 || *id >= tokenizer.vocab_size()) {
-        fields.fail("tokens", fmt::format("made of token ids from 0 to {}", tokenizer.vocab_size() - 1), describe(value));
+        fields.fail("tokens", fmt::format("made of token ids from 0 to {}", tokenizer.vocab_size() - 1),
+                    describe(value));
         break;
       }
       ids.push_back(static_cast<TokenId>(*id));
@@ -195,7 +210,7 @@ Json model_json(const App& app, const engine::Engine& engine) {
   out["meta"] = {{"description", info.description},
                  {"architecture", info.architecture},
                  {"n_vocab", info.vocab},
-                 {"n_ctx", info.context_max},           // Tokens a sequence: slots do not divide it.
+                 {"n_ctx", info.context_max},  // Tokens a sequence: slots do not divide it.
                  {"n_ctx_train", info.context_trained},
                  {"n_slots", info.slots},
                  {"n_params", info.parameters},
@@ -219,7 +234,8 @@ void one_model(App& app, const ExchangePtr& exchange) {
   const std::string name = exchange->request().path.substr(std::string_view("/v1/models/").size());
   if (name == engine->info().model_name) return answer_json(exchange, model_json(app, *engine));
   answer_error(exchange, {.http_status = 404,
-                          .message = fmt::format("no model '{}' here; this server has '{}'", for_log(name), engine->info().model_name),
+                          .message = fmt::format("no model '{}' here; this server has '{}'", for_log(name),
+                                                 engine->info().model_name),
                           .type = "not_found_error",
                           .code = "model_not_found"});
 }
@@ -245,9 +261,12 @@ void metrics(App& app, const ExchangePtr& exchange) {
 }
 
 constexpr Route kRoutes[] = {
-    {"POST", "/v1/completions", Access::keyed, completions}, {"POST", "/tokenize", Access::keyed, tokenize},
-    {"POST", "/detokenize", Access::keyed, detokenize},      {"GET", "/v1/models", Access::keyed, models},
-    {"GET", "/health", Access::open, health},                {"GET", "/metrics", Access::keyed, metrics},
+    {"POST", "/v1/completions", Access::keyed, completions},
+    {"POST", "/tokenize", Access::keyed, tokenize},
+    {"POST", "/detokenize", Access::keyed, detokenize},
+    {"GET", "/v1/models", Access::keyed, models},
+    {"GET", "/health", Access::open, health},
+    {"GET", "/metrics", Access::keyed, metrics},
 };
 constexpr Route kOneModel = {"GET", "/v1/models/", Access::keyed, one_model};
 
@@ -264,17 +283,19 @@ void handle_request(App& app, const ExchangePtr& exchange) {
   const HttpRequest& request = exchange->request();
   const Route* route = find_route(request.path);
   if (route == nullptr) {
-    return answer_error(exchange, {.http_status = 404,
-                                   .message = fmt::format("no such endpoint: {} {}", for_log(request.method), for_log(request.path)),
-                                   .type = "not_found_error",
-                                   .code = "unknown_url"});
+    return answer_error(
+        exchange, {.http_status = 404,
+                   .message = fmt::format("no such endpoint: {} {}", for_log(request.method), for_log(request.path)),
+                   .type = "not_found_error",
+                   .code = "unknown_url"});
   }
   const bool head = route->method == "GET" && request.method == "HEAD";
   if (request.method != route->method && !head) {
-    HttpReply reply = to_reply({.http_status = 405,
-                                .message = fmt::format("{} takes {}, not {}", route->path, route->method, for_log(request.method)),
-                                .type = "invalid_request_error",
-                                .code = "method_not_allowed"});
+    HttpReply reply =
+        to_reply({.http_status = 405,
+                  .message = fmt::format("{} takes {}, not {}", route->path, route->method, for_log(request.method)),
+                  .type = "invalid_request_error",
+                  .code = "method_not_allowed"});
     reply.headers.emplace_back("Allow", route->method == "GET" ? "GET, HEAD" : std::string(route->method));
     return answer(exchange, std::move(reply));
   }

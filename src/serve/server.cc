@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
-#include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -40,12 +40,15 @@ void wait_for_zero(const std::atomic<std::int64_t>& count, std::chrono::steady_c
 Status bind_error(const std::string& host, std::uint16_t port, const Error& error) {
   const std::string where = fmt::format("cannot listen on {}:{}: ", host, port);
   if (error == asio::error::address_in_use) {
-    return {Code::unavailable, where + "another program has this port; choose another one with --port, or stop that program"};
+    return {Code::unavailable,
+            where + "another program has this port; choose another one with --port, or stop that program"};
   }
   if (error == asio::error::access_denied) {
-    return {Code::unavailable, where + "not permitted (ports under 1024 need privileges); choose another one with --port"};
+    return {Code::unavailable,
+            where + "not permitted (ports under 1024 need privileges); choose another one with --port"};
   }
-  return {Code::unavailable, where + error.message() + "; --host takes an address of this machine, such as 127.0.0.1 or 0.0.0.0"};
+  return {Code::unavailable,
+          where + error.message() + "; --host takes an address of this machine, such as 127.0.0.1 or 0.0.0.0"};
 }
 
 }  // namespace
@@ -68,7 +71,7 @@ struct Server::Impl {
   std::uint16_t port = 0;
 
   std::mutex mutex;
-  std::vector<std::weak_ptr<Connection>> connections;   // Guarded by mutex; dead ones are swept as it grows.
+  std::vector<std::weak_ptr<Connection>> connections;  // Guarded by mutex; dead ones are swept as it grows.
   std::size_t sweep_at = 64;
   std::vector<std::thread> threads;
   bool finished = false;
@@ -78,7 +81,8 @@ Status Server::Impl::listen() {
   const auto& options = app.options();
   Error error;
   tcp::resolver resolver(io);
-  const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::numeric_service, error);
+  const auto found =
+      resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::numeric_service, error);
   if (error || found.empty()) return bind_error(options.host, options.port, error);
   const tcp::endpoint endpoint = found.begin()->endpoint();
   acceptor.open(endpoint.protocol(), error);
@@ -92,7 +96,8 @@ Status Server::Impl::listen() {
 }
 
 void Server::Impl::accept() {
-  acceptor.async_accept(asio::make_strand(io), [this](const Error& error, tcp::socket socket) { on_accept(error, std::move(socket)); });
+  acceptor.async_accept(asio::make_strand(io),
+                        [this](const Error& error, tcp::socket socket) { on_accept(error, std::move(socket)); });
 }
 
 void Server::Impl::on_accept(const Error& error, tcp::socket socket) {
@@ -106,9 +111,10 @@ void Server::Impl::on_accept(const Error& error, tcp::socket socket) {
     return;
   }
   if (app.counters().connections_open.load() >= app.options().connections_max) {
-    app.counters().connections_refused.fetch_add(1);   // Closed unread: a flood must not cost us answers as well.
+    app.counters().connections_refused.fetch_add(1);  // Closed unread: a flood must not cost us answers as well.
   } else {
-    auto connection = std::make_shared<Connection>(std::move(socket), app.options().connection, handler, app.counters());
+    auto connection =
+        std::make_shared<Connection>(std::move(socket), app.options().connection, handler, app.counters());
     {
       const std::lock_guard lock(mutex);
       if (connections.size() >= sweep_at) {
@@ -156,9 +162,13 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
-Server::~Server() { finish(std::chrono::milliseconds(0)); }
+Server::~Server() {
+  finish(std::chrono::milliseconds(0));
+}
 
-std::uint16_t Server::port() const { return impl_->port; }
+std::uint16_t Server::port() const {
+  return impl_->port;
+}
 
 std::string Server::url() const {
   const std::string& host = impl_->app.options().host;
@@ -166,9 +176,15 @@ std::string Server::url() const {
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", impl_->port);
 }
 
-const HttpCounters& Server::counters() const { return impl_->app.counters(); }
-void Server::set_loading(std::string stage) { impl_->app.set_stage(std::move(stage)); }
-void Server::set_engine(engine::Engine& engine) { impl_->app.set_engine(engine); }
+const HttpCounters& Server::counters() const {
+  return impl_->app.counters();
+}
+void Server::set_loading(std::string stage) {
+  impl_->app.set_stage(std::move(stage));
+}
+void Server::set_engine(engine::Engine& engine) {
+  impl_->app.set_engine(engine);
+}
 
 void Server::stop_accepting() {
   impl_->app.set_stopping();

@@ -19,13 +19,13 @@
 namespace lode::serve {
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";        // A name or an address.
-  std::uint16_t port = 8080;             // 0: any free one.
+  std::string host = "127.0.0.1";  // A name or an address.
+  std::uint16_t port = 8080;       // 0: any free one.
   int io_threads = 2;
   int connections_max = 512;
   ConnectionOptions connection;
-  std::chrono::milliseconds heartbeat{1000};     // A stream is never silent for longer.
-  std::vector<std::string> api_keys;     // Empty: everybody is let in. With several, each has its own KV namespace.
+  std::chrono::milliseconds heartbeat{1000};  // A stream is never silent for longer.
+  std::vector<std::string> api_keys;  // Empty: everybody is let in. With several, each has its own KV namespace.
 };
 
 class Server {
@@ -37,10 +37,10 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   std::uint16_t port() const;
-  std::string url() const;               // "http://127.0.0.1:8080"
+  std::string url() const;  // "http://127.0.0.1:8080"
   const HttpCounters& counters() const;
 
-  void set_loading(std::string stage);   // What /health says meanwhile: "reading weights", ...
+  void set_loading(std::string stage);  // What /health says meanwhile: "reading weights", ...
   void set_engine(engine::Engine& engine);
 
   // Closes the listening socket and idle connections; new requests on others get 503. Running ones go on.

@@ -39,7 +39,7 @@ TEST_F(ServerTest, ATakenPortIsAClearError) {
   ASSERT_FALSE(second.ok());
   EXPECT_NE(second.status().message().find(std::to_string(server->port())), std::string::npos);
   EXPECT_NE(second.status().message().find("--port"), std::string::npos);
-  same.host = "203.0.113.7";               // Not an address of this machine.
+  same.host = "203.0.113.7";  // Not an address of this machine.
   EXPECT_NE(Server::start(same).status().message().find("--host"), std::string::npos);
 }
 
@@ -85,7 +85,8 @@ TEST_F(ServerTest, MetricsAreWellFormed) {
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(line.size() + 1);
-    EXPECT_TRUE(line.starts_with("# HELP lode_") || line.starts_with("# TYPE lode_") || line.starts_with("lode_")) << line;
+    EXPECT_TRUE(line.starts_with("# HELP lode_") || line.starts_with("# TYPE lode_") || line.starts_with("lode_"))
+        << line;
   }
 }
 
@@ -190,7 +191,8 @@ TEST_F(ServerTest, I04_SlotsComeBackAndTheEngineRests) {
   ASSERT_TRUE(eventually([&] { return engine->started() == 2; }));
   a.abort();
   EXPECT_EQ(b.read().status, 200);
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(complete(R"({"prompt":"p","max_tokens":5})").json()["choices"][0]["text"], "01234");
+  for (int i = 0; i < 10; ++i)
+    EXPECT_EQ(complete(R"({"prompt":"p","max_tokens":5})").json()["choices"][0]["text"], "01234");
   ASSERT_TRUE(eventually([&] { return engine->live() == 0; }));
   const auto steps = engine->stats().steps;
   std::this_thread::sleep_for(std::chrono::milliseconds(30));

@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM as a question that a program can wait for. Owns a thread while it lives; one at a time in a process.
+// SIGINT and SIGTERM as a question that a program can wait for. Owns a thread while it lives; one at a time in a
+// process.
 #pragma once
 
 #include <functional>

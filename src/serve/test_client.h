@@ -1,12 +1,11 @@
-// A blocking HTTP/1.1 client over loopback for tests: plain sockets, every wait bounded. Tests only.
+// A blocking HTTP/1.1 client over loopback for tests: every wait for an answer bounded. Tests only.
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
-
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -21,10 +20,10 @@
 namespace lode::serve::test {
 
 struct Reply {
-  int status = 0;                        // 0: the connection closed or stayed silent.
-  std::map<std::string, std::string> headers;   // Names in lower case.
+  int status = 0;                              // 0: the connection closed or stayed silent.
+  std::map<std::string, std::string> headers;  // Names in lower case.
   std::string body;
-  bool whole = false;                    // The body ended as its headers said.
+  bool whole = false;  // The body ended as its headers said.
   Json json() const {
     Json out = Json::parse(body, nullptr, false);
     return out;
@@ -33,44 +32,39 @@ struct Reply {
 
 class Client {
  public:
-  explicit Client(std::uint16_t port, int receive_buffer = 0, int timeout_s = 5) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    if (receive_buffer != 0) ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
-    const timeval limit{.tv_sec = timeout_s};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  explicit Client(std::uint16_t port, int receive_buffer = 0, int timeout_s = 5) : timeout_(timeout_s) {
+    namespace asio = boost::asio;
+    boost::system::error_code error;
+    socket_.open(asio::ip::tcp::v4(), error);
+    if (receive_buffer != 0) socket_.set_option(asio::socket_base::receive_buffer_size(receive_buffer), error);
+    socket_.connect({asio::ip::address_v4::loopback(), port}, error);
+    connected_ = !error;
   }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-  ~Client() { close(); }
 
   bool connected() const { return connected_; }
   void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
+    boost::system::error_code ignored;
+    socket_.close(ignored);
   }
   // Closes so that the other side sees a reset at once.
   void abort() {
-    const linger now{.l_onoff = 1, .l_linger = 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    boost::system::error_code ignored;
+    socket_.set_option(boost::asio::socket_base::linger(true, 0), ignored);
     close();
   }
 
   bool send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const auto n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return false;
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-    }
-    return true;
+    boost::system::error_code error;
+    boost::asio::write(socket_, boost::asio::buffer(bytes.data(), bytes.size()), error);
+    return !error;
   }
   static std::string head(std::string_view method, std::string_view path, std::string_view extra = {}) {
     return std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: test\r\n" + std::string(extra);
   }
-  bool post(std::string_view path, std::string_view body, std::string_view extra = "Content-Type: application/json\r\n") {
-    return send(head("POST", path, extra) + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + std::string(body));
+  bool post(std::string_view path, std::string_view body,
+            std::string_view extra = "Content-Type: application/json\r\n") {
+    return send(head("POST", path, extra) + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+                std::string(body));
   }
   bool get(std::string_view path, std::string_view extra = {}) { return send(head("GET", path, extra) + "\r\n"); }
 
@@ -129,8 +123,9 @@ class Client {
       auto data = exactly(std::strtoul(it->second.c_str(), nullptr, 10));
       reply.whole = data.has_value();
       reply.body = data.value_or(in_);
-    } else if (reply.status != 0) {      // Until the connection ends.
-      while (more()) {}
+    } else if (reply.status != 0) {  // Until the connection ends.
+      while (more()) {
+      }
       reply.body = std::exchange(in_, {});
       reply.whole = true;
     }
@@ -138,21 +133,35 @@ class Client {
   }
   // True once the server has closed the connection.
   bool at_end() {
-    while (more()) {}
+    while (more()) {
+    }
     return ended_;
   }
 
  private:
   bool more() {
     char bytes[16384];
-    const auto n = ::recv(fd_, bytes, sizeof bytes, 0);
-    if (n == 0) ended_ = true;
-    if (n <= 0) return false;
-    in_.append(bytes, static_cast<std::size_t>(n));
-    return true;
+    std::optional<boost::system::error_code> result;
+    std::size_t n = 0;
+    socket_.async_read_some(boost::asio::buffer(bytes), [&](const boost::system::error_code& error, std::size_t read) {
+      result = error;
+      n = read;
+    });
+    io_.restart();
+    io_.run_for(timeout_);
+    if (!result) {  // Silent for too long.
+      close();
+      io_.run();
+      return false;
+    }
+    ended_ = ended_ || *result;
+    in_.append(bytes, n);
+    return !*result;
   }
 
-  int fd_;
+  const std::chrono::seconds timeout_;
+  boost::asio::io_context io_{1};
+  boost::asio::ip::tcp::socket socket_{io_};
   bool connected_ = false, ended_ = false;
   std::string in_;
 };
@@ -161,7 +170,7 @@ class Client {
 struct Events {
   std::vector<Json> chunks;
   int comments = 0;
-  bool done = false;                     // [DONE] was the last event.
+  bool done = false;  // [DONE] was the last event.
   std::string text(std::size_t index = 0) const {
     std::string out;
     for (const Json& chunk : chunks) {

@@ -78,7 +78,7 @@ class ServeTest : public testing::Test {
   }
 
   ServerOptions options;
-  std::unique_ptr<FakeEngine> engine;    // Outlives the server.
+  std::unique_ptr<FakeEngine> engine;  // Outlives the server.
   std::unique_ptr<Server> server;
 };
 
