@@ -152,8 +152,9 @@ def free_port():
 class Server:
     """One `lode serve` process. Use as a context manager, or start() and stop()."""
 
-    def __init__(self, model, *args, log, binary=BINARY, ready_s=60):
-        self.model, self.args, self.log, self.binary, self.ready_s = model, [str(a) for a in args], log, binary, ready_s
+    def __init__(self, model, *args, log, binary=None, ready_s=60):
+        self.model, self.args, self.log, self.ready_s = model, [str(a) for a in args], log, ready_s
+        self.binary = binary or BINARY
         self.process, self.port, self.start_s = None, 0, 0.0
 
     def start(self):

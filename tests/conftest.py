@@ -1,6 +1,6 @@
 """Fixtures of the end-to-end tests: the binary, the models, the shared data, servers, and how long a run may take.
 
-    .venv/bin/python -m pytest tests [--full] [--kills N] [--seed N]
+    .venv/bin/python -m pytest tests [--full] [--kills N] [--seed N] [--binary FILE]
 """
 import os
 import pathlib
@@ -21,6 +21,7 @@ TEST_SECONDS_MAX = 600
 def pytest_addoption(parser):
     parser.addoption('--full', action='store_true', help='ten questions and long prompts where a short run takes fewer')
     parser.addoption('--kills', type=int, default=10, help='how often the server is killed (a closing check takes 200)')
+    parser.addoption('--binary', default='', help='what to test instead of build/lode')
     parser.addoption('--seed', type=int, default=1, help='of everything random')
 
 
@@ -32,7 +33,9 @@ def missing(what):
 
 
 @pytest.fixture(scope='session', autouse=True)
-def binary():
+def binary(request):
+    if request.config.getoption('--binary'):
+        lc.BINARY = pathlib.Path(request.config.getoption('--binary')).resolve()
     if not lc.BINARY.exists():
         missing(f'{lc.BINARY} is not built: run scripts/setup.sh')
     return lc.BINARY
