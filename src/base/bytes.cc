@@ -10,8 +10,8 @@ namespace lode {
 
 Result<std::uint64_t> parse_size(std::string_view text, std::uint64_t whole) {
   const auto bad = [&](std::string_view why) {
-    return Status::invalid(
-        fmt::format("size '{}': {}; expected a number with KiB, MiB, GiB or TiB, a share such as 50%, or 0", text, why));
+    return Status::invalid(fmt::format(
+        "size '{}': {}; expected a number with KiB, MiB, GiB or TiB, a share such as 50%, or 0", text, why));
   };
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

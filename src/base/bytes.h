@@ -27,7 +27,9 @@ inline std::optional<std::uint64_t> checked_add(std::uint64_t a, std::uint64_t b
 }
 
 // The smallest multiple of `align` (a power of two) that is >= n.
-constexpr std::uint64_t align_up(std::uint64_t n, std::uint64_t align) { return (n + align - 1) & ~(align - 1); }
+constexpr std::uint64_t align_up(std::uint64_t n, std::uint64_t align) {
+  return (n + align - 1) & ~(align - 1);
+}
 
 // "512 MiB", "1.5GiB", "50%" (of `whole`), "0", or a plain number of bytes. Units: KiB MiB GiB TiB (KB MB GB TB: powers
 // of 1000). Errors name the text and the accepted forms.

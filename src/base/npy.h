@@ -42,12 +42,23 @@ inline Result<Npy> read_npy(const std::filesystem::path& path) {
   return npy;
 }
 
-inline Status write_npy(const std::filesystem::path& path, const std::vector<std::int64_t>& shape, const std::vector<float>& data) {
-  std::string text = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", fmt::join(shape, ", "));
+inline Status write_npy(const std::filesystem::path& path, const std::vector<std::int64_t>& shape,
+                        const std::vector<float>& data) {
+  std::string text =
+      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", fmt::join(shape, ", "));
   text.resize((10 + text.size() + 1 + 63) / 64 * 64 - 11, ' ');
   text += '\n';
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  const char head[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<char>(text.size() & 0xff), static_cast<char>(text.size() >> 8)};
+  const char head[10] = {'\x93',
+                         'N',
+                         'U',
+                         'M',
+                         'P',
+                         'Y',
+                         1,
+                         0,
+                         static_cast<char>(text.size() & 0xff),
+                         static_cast<char>(text.size() >> 8)};
   out.write(head, 10).write(text.data(), static_cast<std::streamsize>(text.size()));
   out.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(data.size() * 4));
   out.flush();

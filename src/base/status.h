@@ -16,13 +16,13 @@ namespace lode {
 
 enum class Code {
   ok,
-  invalid_argument,    // The caller's request is wrong; repeating it cannot help.
-  corrupt,             // A file's bytes contradict themselves or their checksum.
-  unsupported,         // Well-formed, but this build does not do it.
+  invalid_argument,  // The caller's request is wrong; repeating it cannot help.
+  corrupt,           // A file's bytes contradict themselves or their checksum.
+  unsupported,       // Well-formed, but this build does not do it.
   not_found,
   resource_exhausted,  // Memory, disk, quota, slots.
   io_error,
-  unavailable,         // Try again later.
+  unavailable,  // Try again later.
   cancelled,
   internal,
 };
@@ -86,7 +86,7 @@ class [[nodiscard]] Result {
 // A broken invariant of our own code, never of input. On in every build.
 #define LODE_CHECK(cond) ((cond) ? void(0) : ::lode::check_failed(#cond, __FILE__, __LINE__))
 
-#define LODE_RETURN_IF_ERROR(expr)                      \
-  do {                                                  \
+#define LODE_RETURN_IF_ERROR(expr)                       \
+  do {                                                   \
     if (::lode::Status s_ = (expr); !s_.ok()) return s_; \
   } while (0)

@@ -15,6 +15,8 @@ inline std::filesystem::path shared_data() {
 }
 
 // The folder that scripts/setup.sh fills with the two real models; a file may be absent.
-inline std::filesystem::path models() { return std::filesystem::path(LODE_SOURCE_DIR) / "models"; }
+inline std::filesystem::path models() {
+  return std::filesystem::path(LODE_SOURCE_DIR) / "models";
+}
 
 }  // namespace lode::test

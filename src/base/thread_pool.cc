@@ -53,7 +53,8 @@ void ThreadPool::run_erased(std::int64_t parts, Call call, void* fn) {
   claim(0);
   for (int spins = 0; busy_.load(std::memory_order_acquire) != 0; ++spins) {
     if (spins < kSpins) relax();
-    else if (const int left = busy_.load(std::memory_order_acquire); left != 0) busy_.wait(left, std::memory_order_acquire);
+    else if (const int left = busy_.load(std::memory_order_acquire); left != 0)
+      busy_.wait(left, std::memory_order_acquire);
   }
 }
 

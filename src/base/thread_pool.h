@@ -25,8 +25,9 @@ class ThreadPool {
   template <typename Fn>
   void run(std::int64_t parts, Fn&& fn) {
     using F = std::remove_reference_t<Fn>;
-    run_erased(parts, [](void* f, std::int64_t part, int thread) { (*static_cast<F*>(f))(part, thread); },
-               const_cast<void*>(static_cast<const void*>(&fn)));
+    run_erased(
+        parts, [](void* f, std::int64_t part, int thread) { (*static_cast<F*>(f))(part, thread); },
+        const_cast<void*>(static_cast<const void*>(&fn)));
   }
 
  private:
@@ -38,8 +39,8 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   alignas(64) std::atomic<std::uint32_t> epoch_{0};  // Bumped once a job; workers wait on it.
   std::atomic<bool> stop_{false};
-  alignas(64) std::atomic<std::int64_t> next_{0};    // The next unclaimed part.
-  alignas(64) std::atomic<int> busy_{0};             // Workers that have not finished the current job.
+  alignas(64) std::atomic<std::int64_t> next_{0};  // The next unclaimed part.
+  alignas(64) std::atomic<int> busy_{0};           // Workers that have not finished the current job.
   Call call_ = nullptr;
   void* fn_ = nullptr;
   std::int64_t parts_ = 0;

@@ -39,7 +39,7 @@ class EngineImpl final : public Engine {
 
  private:
   struct Command {
-    std::unique_ptr<Live> request;   // Null: cancel `id`.
+    std::unique_ptr<Live> request;  // Null: cancel `id`.
     RequestId id = 0;
   };
   Status check(const Request& request) const;
@@ -49,17 +49,17 @@ class EngineImpl final : public Engine {
 
   std::unique_ptr<Runtime> rt_;
   const std::int32_t queue_max_;
-  Stepper stepper_;                  // Step thread only.
+  Stepper stepper_;  // Step thread only.
 
-  mutable std::mutex mutex_;         // Guards what follows.
+  mutable std::mutex mutex_;  // Guards what follows.
   std::condition_variable wake_;
   std::deque<Command> inbox_;
-  std::int64_t waiting_ = 0;         // Requests in the inbox or the stepper's queue, as of the last step.
+  std::int64_t waiting_ = 0;  // Requests in the inbox or the stepper's queue, as of the last step.
   RequestId next_id_ = 1;
   bool stopping_ = false;
   std::int64_t drain_deadline_ns_ = 0;
   EngineStats stats_;
-  std::mutex stop_mutex_;            // One stop() at a time.
+  std::mutex stop_mutex_;  // One stop() at a time.
   std::thread thread_;
 };
 
@@ -70,9 +70,10 @@ Status EngineImpl::check(const Request& request) const {
     if (id < 0 || id >= rt_->info.vocab)
       return Status::invalid(fmt::format("prompt token {}: expected an id from 0 to {}", id, rt_->info.vocab - 1));
   if (n >= rt_->info.context_max)
-    return Status::invalid(fmt::format(
-        "the prompt has {} tokens but the context holds {}, the answer included; shorten the prompt or start the server with a larger -c",
-        n, rt_->info.context_max));
+    return Status::invalid(
+        fmt::format("the prompt has {} tokens but the context holds {}, the answer included; shorten the prompt or "
+                    "start the server with a larger -c",
+                    n, rt_->info.context_max));
   return Status::success();
 }
 

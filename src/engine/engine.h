@@ -19,28 +19,29 @@ namespace lode::engine {
 struct EngineOptions {
   std::filesystem::path model;
   gguf::LoadMode load_mode = gguf::LoadMode::mmap;
-  std::int64_t ctx = 0;                  // Tokens per sequence; 0: the planner's choice.
-  int threads = 0;                       // 0: the planner's choice.
-  int slots = 0;                         // Sequences stepped together; 0: the planner's choice.
-  std::int64_t chunk = 0;                // Most prompt tokens in a step; 0: the planner's choice.
+  std::int64_t ctx = 0;    // Tokens per sequence; 0: the planner's choice.
+  int threads = 0;         // 0: the planner's choice.
+  int slots = 0;           // Sequences stepped together; 0: the planner's choice.
+  std::int64_t chunk = 0;  // Most prompt tokens in a step; 0: the planner's choice.
   kernels::KvType k_type = kernels::KvType::f16, v_type = kernels::KvType::f16;
-  std::string isa;                       // Empty: the best.
-  std::string memory;                    // --memory SIZE as typed; empty: what the machine allows.
-  std::string kv_ram;                    // --kv-ram SIZE; empty: the planner's choice.
-  std::string kv_disk;                   // Folder, "off", or empty: the user's cache folder.
-  std::string kv_disk_max;               // SIZE; empty: 10% of the free space.
-  std::int32_t queue_max = 256;          // Requests waiting beyond the slots; more are refused (unavailable).
+  std::string isa;               // Empty: the best.
+  std::string memory;            // --memory SIZE as typed; empty: what the machine allows.
+  std::string kv_ram;            // --kv-ram SIZE; empty: the planner's choice.
+  std::string kv_disk;           // Folder, "off", or empty: the user's cache folder.
+  std::string kv_disk_max;       // SIZE; empty: 10% of the free space.
+  std::int32_t queue_max = 256;  // Requests waiting beyond the slots; more are refused (unavailable).
 };
 
 struct EngineInfo {
-  std::string model_name, architecture, description;   // description: "Gemma 3 270m, 18 layers, Q4_K_M, 241 MiB"
+  std::string model_name, architecture, description;  // description: "Gemma 3 270m, 18 layers, Q4_K_M, 241 MiB"
   std::string isa, numerics_id;
   std::int64_t context_max = 0, context_trained = 0, vocab = 0, chunk = 0, parameters = 0, file_bytes = 0;
   int threads = 0, slots = 0;
-  std::string fingerprint;               // Hex.
-  std::string plan_text;                 // The planner's table.
-  std::string chat_template;             // Empty: none in the file.
-  std::vector<std::string> notes;        // Lines a user should see at start: clamped context, disk tier and how to turn it off, ...
+  std::string fingerprint;    // Hex.
+  std::string plan_text;      // The planner's table, notes and warnings.
+  std::string chat_template;  // Empty: none in the file.
+  std::vector<std::string>
+      notes;  // Lines a user should see at start beside the plan's: tokenizer warnings, the SSD tier.
   double load_ms = 0;
 };
 
@@ -54,7 +55,7 @@ class Engine {
  public:
   // Plans, loads, opens the store and starts the step thread. Errors say what did not fit and what would.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
-  virtual ~Engine() = default;           // Calls stop(0).
+  virtual ~Engine() = default;  // Calls stop(0).
 
   virtual const EngineInfo& info() const = 0;
   virtual const text::Tokenizer& tokenizer() const = 0;
@@ -70,7 +71,8 @@ class Engine {
 };
 
 // One sequence, all logits: for `lode eval` and tests. Runs `ids` in chunks of `chunk` through a fresh store of the
-// given KV types with no disk tier; logits float32 [ids.size(), vocab]. Options' model, threads, isa and load_mode count.
+// given KV types with no disk tier; logits float32 [ids.size(), vocab]. Options' model, threads, isa and load_mode
+// count.
 Result<std::vector<float>> eval_logits(const EngineOptions& options, std::span<const TokenId> ids, std::int64_t chunk);
 
 }  // namespace lode::engine

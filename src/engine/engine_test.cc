@@ -110,7 +110,7 @@ TEST_P(EngineTest, AnswersAndCountsTokens) {
   EXPECT_EQ(c.last.timings.cache_n, 0);
   EXPECT_EQ(c.last.timings.predicted_n, 24);
   EXPECT_EQ(c.tokens.size(), 24u);
-  ASSERT_EQ(c.progress.size(), 2u);   // 64 + 36 tokens.
+  ASSERT_EQ(c.progress.size(), 2u);  // 64 + 36 tokens.
   EXPECT_EQ(c.progress[0].processed, 64);
   EXPECT_EQ(c.progress[1].processed, 100);
   EXPECT_EQ(c.tokens[0].top[0].first, c.tokens[0].id);
@@ -125,7 +125,7 @@ TEST_P(EngineTest, WarmEqualsColdAndReusesWholeBlocks) {
   EXPECT_EQ(warm.last.reuse.tokens_reused, 192);
   EXPECT_EQ(warm.last.reuse.from_ram, 192);
   EXPECT_EQ(warm.last.timings.prompt_n, 8);
-  run(*engine, request(prompt(200, 1, 195)), other);   // Another question behind the same prefix.
+  run(*engine, request(prompt(200, 1, 195)), other);  // Another question behind the same prefix.
   EXPECT_EQ(other.last.reuse.tokens_reused, 192);
 }
 
@@ -136,7 +136,8 @@ TEST_P(EngineTest, BatchedEqualsAlone) {
     for (int i = 0; i < 4; ++i) run(*engine, request(prompt(70 + 20 * i, i + 1)), alone[static_cast<std::size_t>(i)]);
   }
   auto engine = make();
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(engine->submit(request(prompt(70 + 20 * i, i + 1)), batched[static_cast<std::size_t>(i)].sink()).ok());
+  for (int i = 0; i < 4; ++i)
+    ASSERT_TRUE(engine->submit(request(prompt(70 + 20 * i, i + 1)), batched[static_cast<std::size_t>(i)].sink()).ok());
   for (auto& c : batched) c.wait();
   for (std::size_t i = 0; i < 4; ++i) expect_same(alone[i], batched[i]);
 }
@@ -145,14 +146,15 @@ TEST_P(EngineTest, TenAtOnceComputeAColdPrefixOnce) {
   options.slots = 10;
   auto engine = make();
   std::vector<Collector> all(10);
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(engine->submit(request(prompt(330, i, 322), 4), all[static_cast<std::size_t>(i)].sink()).ok());
+  for (int i = 0; i < 10; ++i)
+    ASSERT_TRUE(engine->submit(request(prompt(330, i, 322), 4), all[static_cast<std::size_t>(i)].sink()).ok());
   std::int64_t computed = 0;
   for (auto& c : all) {
     c.wait();
     ASSERT_EQ(c.last.kind, Event::Kind::finished) << c.last.error.message();
     computed += c.last.timings.prompt_n;
   }
-  EXPECT_EQ(computed, 330 + 9 * 10);   // 320 tokens are whole blocks.
+  EXPECT_EQ(computed, 330 + 9 * 10);  // 320 tokens are whole blocks.
 }
 
 TEST_P(EngineTest, RestartEqualsCold) {
@@ -171,7 +173,7 @@ TEST_P(EngineTest, RestartEqualsCold) {
     EXPECT_EQ(restored.last.reuse.from_disk, 384);
   }
   auto engine = make();
-  run(*engine, request(prompt(400, 3, 240)), shared);   // 60% of the prefix.
+  run(*engine, request(prompt(400, 3, 240)), shared);  // 60% of the prefix.
   EXPECT_EQ(shared.last.reuse.tokens_reused, 224);
   EXPECT_EQ(shared.last.reuse.from_disk, 224);
   options.kv_disk = "off";
@@ -204,7 +206,7 @@ TEST_P(EngineTest, CancelEndsWithinAStepAndLeavesOthersAlone) {
   ASSERT_TRUE(id.ok());
   ASSERT_TRUE(engine->submit(request(prompt(60), 40), other.sink()).ok());
   engine->cancel(id.value());
-  engine->cancel(123456);   // Unknown.
+  engine->cancel(123456);  // Unknown.
   victim.wait();
   other.wait();
   EXPECT_EQ(victim.last.finish, FinishReason::cancelled);
@@ -253,7 +255,7 @@ TEST_P(EngineTest, LimitsAreClearErrors) {
   EXPECT_NE(r.status().message().find("9999"), std::string::npos);
   r = engine->submit(request(prompt(256)), none);
   EXPECT_NE(r.status().message().find("256 tokens"), std::string::npos) << r.status().message();
-  Collector full;   // D12: a full context is `length`.
+  Collector full;  // D12: a full context is `length`.
   run(*engine, request(prompt(250), -1), full);
   EXPECT_EQ(full.last.finish, FinishReason::length);
   EXPECT_EQ(full.tokens.size(), 6u);
@@ -298,8 +300,9 @@ TEST_P(EngineTest, SeedsReproduceWhateverTheBatch) {
   EXPECT_NE(a.text, c.text);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, EngineTest, ::testing::Values("llama.gguf", "gemma3.gguf"),
-                         [](const auto& info) { return std::string(info.param).substr(0, std::string(info.param).find('.')); });
+INSTANTIATE_TEST_SUITE_P(Tiny, EngineTest, ::testing::Values("llama.gguf", "gemma3.gguf"), [](const auto& info) {
+  return std::string(info.param).substr(0, std::string(info.param).find('.'));
+});
 
 }  // namespace
 }  // namespace lode::engine

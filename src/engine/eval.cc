@@ -18,15 +18,17 @@ Result<std::vector<float>> eval_logits(const EngineOptions& options, std::span<c
   if (chunk < 1) return Status::invalid(fmt::format("eval: chunk {}: expected at least 1", chunk));
   for (std::int64_t i = 0; i < n; ++i)
     if (ids[static_cast<std::size_t>(i)] < 0 || ids[static_cast<std::size_t>(i)] >= facts.vocab)
-      return Status::invalid(fmt::format("eval: id {} at index {}: expected 0 to {}", ids[static_cast<std::size_t>(i)], i, facts.vocab - 1));
+      return Status::invalid(fmt::format("eval: id {} at index {}: expected 0 to {}", ids[static_cast<std::size_t>(i)],
+                                         i, facts.vocab - 1));
   chunk = std::min(chunk, n);
-  make_workspace(rt, options.threads > 0 ? options.threads : 1, {.rows = chunk, .outputs = chunk, .runs = 1, .context = n});
+  make_workspace(rt, options.threads > 0 ? options.threads : 1,
+                 {.rows = chunk, .outputs = chunk, .runs = 1, .context = n});
 
   kv::StoreConfig config;
   config.groups.assign(rt.model->groups().begin(), rt.model->groups().end());
   config.k_type = options.k_type;
   config.v_type = options.v_type;
-  config.arena_bytes_max = 1ull << 40;   // Bounded by context_max.
+  config.arena_bytes_max = 1ull << 40;  // Bounded by context_max.
   config.chunk_tokens = chunk;
   config.context_max = n + 1;
   auto store = kv::Store::open(config, platform::real_file_system(), platform::system_clock());
@@ -49,8 +51,8 @@ Result<std::vector<float>> eval_logits(const EngineOptions& options, std::span<c
     LODE_RETURN_IF_ERROR(store.value()->grow(*seq, count));
     const kv::Store::RunSpec run{seq, 0, count};
     const auto part = ids.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count));
-    LODE_RETURN_IF_ERROR(rt.model->forward(rt.stream, {part, positions, rows}, store.value()->view({&run, 1}), rt.limits,
-                                           rt.scratch->data(), logits.data() + at * facts.vocab));
+    LODE_RETURN_IF_ERROR(rt.model->forward(rt.stream, {part, positions, rows}, store.value()->view({&run, 1}),
+                                           rt.limits, rt.scratch->data(), logits.data() + at * facts.vocab));
     store.value()->commit(*seq, part);
   }
   store.value()->close(seq);

@@ -15,22 +15,28 @@ namespace lode::engine {
 
 struct Live {
   Live(RequestId id_, Request&& request_, EventSink&& sink_, const text::Tokenizer& tokenizer, std::int64_t now_ns)
-      : id(id_), request(std::move(request_)), sink(std::move(sink_)), tokens(std::move(request.prompt)),
-        prompt_n(static_cast<std::int64_t>(tokens.size())), text(tokenizer), stops(request.stop), submitted_ns(now_ns) {}
+      : id(id_),
+        request(std::move(request_)),
+        sink(std::move(sink_)),
+        tokens(std::move(request.prompt)),
+        prompt_n(static_cast<std::int64_t>(tokens.size())),
+        text(tokenizer),
+        stops(request.stop),
+        submitted_ns(now_ns) {}
 
   RequestId id;
-  Request request;                 // Its prompt has moved to `tokens`.
+  Request request;  // Its prompt has moved to `tokens`.
   EventSink sink;
-  std::vector<TokenId> tokens;     // Prompt, then what was generated.
+  std::vector<TokenId> tokens;  // Prompt, then what was generated.
   std::int64_t prompt_n;
   text::Detokenizer text;
   StopMatcher stops;
-  std::vector<TokenInfo> unsent;   // Tokens whose text is held back.
+  std::vector<TokenInfo> unsent;  // Tokens whose text is held back.
 
-  kv::Sequence* kv = nullptr;      // Null while queued.
-  bool first_admission = true;     // A preempted request comes back with its history; its first Reuse is the one told.
+  kv::Sequence* kv = nullptr;   // Null while queued.
+  bool first_admission = true;  // A preempted request comes back with its history; its first Reuse is the one told.
   kv::Reuse reuse;
-  bool prompt_done = false;        // The first token was sampled; what remains is decoding.
+  bool prompt_done = false;  // The first token was sampled; what remains is decoding.
 
   std::int64_t submitted_ns, admitted_ns = 0, first_token_ns = 0;
 

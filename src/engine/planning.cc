@@ -56,7 +56,8 @@ plan::ModelFacts facts_for(const Runtime& rt) {
   facts.context_trained = f.context_trained;
   facts.groups.assign(rt.model->groups().begin(), rt.model->groups().end());
   facts.workspace_bytes = [&rt, &f](const plan::WorkspaceShape& shape) {
-    const std::uint64_t threads = kernels::scratch_bytes_per_thread(f.cols_max, f.head_dim_max) * static_cast<std::uint64_t>(shape.threads);
+    const std::uint64_t threads =
+        kernels::scratch_bytes_per_thread(f.cols_max, f.head_dim_max) * static_cast<std::uint64_t>(shape.threads);
     const std::uint64_t logits = static_cast<std::uint64_t>(f.vocab) * 4 * static_cast<std::uint64_t>(shape.slots);
     return rt.model->scratch_bytes(limits_for(shape.chunk, shape.slots, shape.context)) + threads + logits;
   };
@@ -94,7 +95,9 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
 Status plan_and_open(const EngineOptions& options, Runtime& rt) {
   if (options.k_type == kernels::KvType::q8_0 || options.v_type == kernels::KvType::q8_0)
     return Status::unsupported("KV type q8_0 is not supported yet; use -ctk and -ctv f16 or f32");
-  const fs::path folder = options.kv_disk == "off" ? fs::path() : options.kv_disk.empty() ? default_disk_folder() : fs::path(options.kv_disk);
+  const fs::path folder = options.kv_disk == "off"  ? fs::path()
+                          : options.kv_disk.empty() ? default_disk_folder()
+                                                    : fs::path(options.kv_disk);
   const plan::Hardware hardware = platform::detect({.disk = folder});
   auto wanted = options_for(options, hardware, folder);
   if (!wanted.ok()) return wanted.status();
@@ -106,8 +109,6 @@ Status plan_and_open(const EngineOptions& options, Runtime& rt) {
   rt.info.context_max = plan.context;
   rt.info.slots = plan.slots;
   rt.info.chunk = plan.chunk;
-  for (const std::string& note : plan.notes) rt.info.notes.push_back(note);
-  for (const std::string& warning : plan.warnings) rt.info.notes.push_back("warning: " + warning);
   make_workspace(rt, plan.threads, limits_for(plan.chunk, plan.slots, plan.context));
   rt.logits = std::make_unique<model::Workspace>(static_cast<std::uint64_t>(rt.limits.outputs) *
                                                  static_cast<std::uint64_t>(rt.info.vocab) * sizeof(float));
@@ -141,8 +142,7 @@ Status plan_and_open(const EngineOptions& options, Runtime& rt) {
   const kv::StoreStats stats = rt.store->stats();
   if (!stats.disk_note.empty()) rt.info.notes.push_back(stats.disk_note);
   else if (plan.disk_folder)
-    rt.info.notes.push_back(fmt::format("prompts are kept as KV blocks in {} ({} of {}, {}); --kv-disk off turns this off",
-                                        plan.disk_folder->string(), format_size(stats.disk.bytes_allocated),
+    rt.info.notes.push_back(fmt::format("SSD tier: {} of {} in use, {}", format_size(stats.disk.bytes_allocated),
                                         format_size(plan.disk_quota_bytes), stats.disk.mode));
   return Status::success();
 }

@@ -16,13 +16,13 @@
 namespace lode::engine {
 
 struct SamplingParams {
-  float temperature = 1.0f;      // <= 1e-4: greedy. Must be finite and >= 0.
-  float top_p = 1.0f;            // 1: off.
-  std::int32_t top_k = 0;        // 0 or -1: off.
-  float min_p = 0.0f;            // 0: off.
-  float repeat_penalty = 1.0f, presence_penalty = 0.0f, frequency_penalty = 0.0f;   // 1, 0, 0: off.
+  float temperature = 1.0f;  // <= 1e-4: greedy. Must be finite and >= 0.
+  float top_p = 1.0f;        // 1: off.
+  std::int32_t top_k = 0;    // 0 or -1: off.
+  float min_p = 0.0f;        // 0: off.
+  float repeat_penalty = 1.0f, presence_penalty = 0.0f, frequency_penalty = 0.0f;  // 1, 0, 0: off.
   std::int32_t penalty_last_n = 64;
-  std::uint64_t seed = 0;        // Draws are keyed by (seed, choice, position).
+  std::uint64_t seed = 0;  // Draws are keyed by (seed, choice, position).
   std::vector<std::pair<TokenId, float>> logit_bias;
 };
 
@@ -30,26 +30,26 @@ struct Request {
   std::vector<TokenId> prompt;   // At least one id; all within the vocabulary.
   std::int32_t max_tokens = -1;  // -1: until the context is full.
   SamplingParams sampling;
-  std::vector<std::string> stop; // Non-empty strings; the text ends before the first that appears.
+  std::vector<std::string> stop;   // Non-empty strings; the text ends before the first that appears.
   std::int32_t top_logprobs = -1;  // -1: none; 0: the chosen token's; n: and the n most likely.
-  std::uint32_t choice = 0;      // Index among the choices of one client request; part of the draw's key.
-  std::string salt;              // KV namespace.
-  enum class EndTokens { stop, ignore } end_tokens = EndTokens::stop;     // ignore_eos.
-  enum class Progress { no, yes } progress = Progress::no;                // Send prefill progress events.
+  std::uint32_t choice = 0;        // Index among the choices of one client request; part of the draw's key.
+  std::string salt;                // KV namespace.
+  enum class EndTokens { stop, ignore } end_tokens = EndTokens::stop;  // ignore_eos.
+  enum class Progress { no, yes } progress = Progress::no;             // Send prefill progress events.
 };
 
 struct TokenInfo {
   TokenId id = -1;
-  std::string bytes;             // Raw bytes; may be part of a character.
-  float logprob = 0;             // Natural log, of the model's own distribution (before temperature and filters).
-  std::vector<std::pair<TokenId, float>> top;   // Descending; top[0] is the greedy choice.
+  std::string bytes;  // Raw bytes; may be part of a character.
+  float logprob = 0;  // Natural log, of the model's own distribution (before temperature and filters).
+  std::vector<std::pair<TokenId, float>> top;  // Descending; top[0] is the greedy choice.
 };
 
 enum class FinishReason : std::uint8_t { none, stop, length, cancelled };
 
 struct Timings {
-  std::int64_t prompt_n = 0;     // Prompt tokens computed here.
-  std::int64_t cache_n = 0;      // Prompt tokens reused.
+  std::int64_t prompt_n = 0;  // Prompt tokens computed here.
+  std::int64_t cache_n = 0;   // Prompt tokens reused.
   std::int64_t predicted_n = 0;
   double queue_ms = 0, prompt_ms = 0, predicted_ms = 0;
 };
@@ -57,20 +57,20 @@ struct Timings {
 // One thing that happened to a request.
 struct Event {
   enum class Kind : std::uint8_t {
-    progress,                    // processed of total prompt tokens are done.
-    delta,                       // New text and/or tokens.
-    finished,                    // The last event of a request that went well. May carry a last piece of text.
-    failed,                      // The last event of one that did not.
+    progress,  // processed of total prompt tokens are done.
+    delta,     // New text and/or tokens.
+    finished,  // The last event of a request that went well. May carry a last piece of text.
+    failed,    // The last event of one that did not.
   };
   Kind kind = Kind::delta;
-  std::string text;              // Whole characters only; never part of a stop string.
-  std::vector<TokenInfo> tokens; // Tokens whose text is (partly) in this or an earlier event.
+  std::string text;               // Whole characters only; never part of a stop string.
+  std::vector<TokenInfo> tokens;  // Tokens whose text is (partly) in this or an earlier event.
   std::int64_t processed = 0, total = 0;
   FinishReason finish = FinishReason::none;
-  std::string stop_string;       // Which one matched, if any.
+  std::string stop_string;  // Which one matched, if any.
   Status error;
-  Timings timings;               // finished and failed.
-  kv::Reuse reuse;               // progress, first delta, finished, failed.
+  Timings timings;  // finished and failed.
+  kv::Reuse reuse;  // progress, first delta, finished, failed.
 };
 
 // Called on the step thread, in order; must not block (hand it to your own thread).

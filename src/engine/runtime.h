@@ -24,11 +24,11 @@ struct Runtime {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<model::Model> model;
   std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<model::Workspace> thread_scratch;   // [threads, scratch_bytes_per_thread]
+  std::unique_ptr<model::Workspace> thread_scratch;  // [threads, scratch_bytes_per_thread]
   kernels::Stream stream;
   model::StepLimits limits;
-  std::unique_ptr<model::Workspace> scratch;          // Model::scratch_bytes(limits)
-  std::unique_ptr<model::Workspace> logits;           // [outputs, vocab]
+  std::unique_ptr<model::Workspace> scratch;  // Model::scratch_bytes(limits)
+  std::unique_ptr<model::Workspace> logits;   // [outputs, vocab]
   std::unique_ptr<kv::Store> store;
   EngineInfo info;
 };

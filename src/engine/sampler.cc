@@ -11,7 +11,7 @@ namespace {
 // Below this a temperature is greedy: dividing by it would overflow differences of a few hundred.
 constexpr float kGreedyTemperature = 1e-4f;
 
-std::uint64_t mix(std::uint64_t x) {   // The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+std::uint64_t mix(std::uint64_t x) {  // The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -32,17 +32,22 @@ double uniform_draw(std::uint64_t seed, std::uint32_t choice, std::int64_t posit
   return static_cast<double>(x >> 11) * 0x1.0p-53;
 }
 
-std::span<const float> Sampler::adjust(std::span<const float> logits, const SamplingParams& p, std::span<const TokenId> history) {
+std::span<const float> Sampler::adjust(std::span<const float> logits, const SamplingParams& p,
+                                       std::span<const TokenId> history) {
   const bool penalties = p.repeat_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f;
   if (p.logit_bias.empty() && !penalties) return logits;
   adjusted_.assign(logits.begin(), logits.end());
   for (const auto& [id, bias] : p.logit_bias)
     if (id >= 0 && id < vocab_) adjusted_[static_cast<std::size_t>(id)] += bias;
   if (!penalties) return adjusted_;
-  const std::size_t window = p.penalty_last_n < 0 ? history.size() : std::min<std::size_t>(history.size(), static_cast<std::size_t>(p.penalty_last_n));
+  const std::size_t window = p.penalty_last_n < 0
+                                 ? history.size()
+                                 : std::min<std::size_t>(history.size(), static_cast<std::size_t>(p.penalty_last_n));
   const std::span<const TokenId> recent = history.last(window);
   for (std::size_t i = 0; i < recent.size(); ++i) {
-    if (std::find(recent.begin(), recent.begin() + static_cast<std::ptrdiff_t>(i), recent[i]) != recent.begin() + static_cast<std::ptrdiff_t>(i)) continue;
+    if (std::find(recent.begin(), recent.begin() + static_cast<std::ptrdiff_t>(i), recent[i]) !=
+        recent.begin() + static_cast<std::ptrdiff_t>(i))
+      continue;
     const auto count = static_cast<float>(std::count(recent.begin(), recent.end(), recent[i]));
     float& logit = adjusted_[static_cast<std::size_t>(recent[i])];
     logit = logit > 0 ? logit / p.repeat_penalty : logit * p.repeat_penalty;
@@ -62,12 +67,16 @@ TokenId Sampler::sample(std::span<const float> logits, const SamplingParams& p, 
 }
 
 TokenId Sampler::draw(double u, const SamplingParams& p) {
-  const auto better = [](const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; };
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  };
   const auto total = candidates_.size();
-  std::size_t sorted = 0;   // Leading candidates that are in descending order.
+  std::size_t sorted = 0;  // Leading candidates that are in descending order.
   const auto sort_to = [&](std::size_t n) {
     if (n <= sorted) return;
-    std::partial_sort(candidates_.begin() + static_cast<std::ptrdiff_t>(sorted), candidates_.begin() + static_cast<std::ptrdiff_t>(n), candidates_.begin() + static_cast<std::ptrdiff_t>(candidates_.size()), better);
+    std::partial_sort(candidates_.begin() + static_cast<std::ptrdiff_t>(sorted),
+                      candidates_.begin() + static_cast<std::ptrdiff_t>(n),
+                      candidates_.begin() + static_cast<std::ptrdiff_t>(candidates_.size()), better);
     sorted = n;
   };
   if (p.top_k > 1 && static_cast<std::size_t>(p.top_k) < total) {
@@ -78,7 +87,8 @@ TokenId Sampler::draw(double u, const SamplingParams& p) {
   const double max = candidates_[0].logit, t = p.temperature;
   const auto weight = [&](const Candidate& c) { return std::exp((static_cast<double>(c.logit) - max) / t); };
   if (p.min_p > 0) {
-    const auto end = std::remove_if(candidates_.begin() + 1, candidates_.end(), [&](const Candidate& c) { return weight(c) < p.min_p; });
+    const auto end = std::remove_if(candidates_.begin() + 1, candidates_.end(),
+                                    [&](const Candidate& c) { return weight(c) < p.min_p; });
     candidates_.erase(end, candidates_.end());
     sorted = 1;
   }
@@ -99,7 +109,7 @@ TokenId Sampler::draw(double u, const SamplingParams& p) {
   double left = u * sum;
   for (const Candidate& c : candidates_)
     if ((left -= weight(c)) < 0) return c.id;
-  return candidates_[0].id;   // Rounding left a crumb.
+  return candidates_[0].id;  // Rounding left a crumb.
 }
 
 void Sampler::log_probabilities(std::span<const float> logits, std::int32_t top, TokenInfo& info) {
@@ -108,7 +118,9 @@ void Sampler::log_probabilities(std::span<const float> logits, std::int32_t top,
   double sum = 0;
   for (float l : logits) sum += std::exp(static_cast<double>(l) - max);
   const double norm = static_cast<double>(max) + std::log(sum);
-  const auto at = [&](TokenId id) { return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(id)]) - norm); };
+  const auto at = [&](TokenId id) {
+    return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(id)]) - norm);
+  };
   info.logprob = at(info.id);
   // A short list by insertion: top is at most 20 or so, and almost every value fails the first comparison.
   info.top.clear();

@@ -35,7 +35,8 @@ class Sampler {
     float logit;
     TokenId id;
   };
-  std::span<const float> adjust(std::span<const float> logits, const SamplingParams& params, std::span<const TokenId> history);
+  std::span<const float> adjust(std::span<const float> logits, const SamplingParams& params,
+                                std::span<const TokenId> history);
   TokenId draw(double u, const SamplingParams& params);
 
   std::int64_t vocab_;

@@ -21,7 +21,8 @@ TEST(Sampler, DrawsFollowTheDistribution) {
   const float logits[] = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
   int count[3] = {};
   const int n = 20000;
-  for (int i = 0; i < n; ++i) ++count[s.sample(logits, {.temperature = 1, .seed = static_cast<std::uint64_t>(i)}, 0, kNone)];
+  for (int i = 0; i < n; ++i)
+    ++count[s.sample(logits, {.temperature = 1, .seed = static_cast<std::uint64_t>(i)}, 0, kNone)];
   EXPECT_NEAR(count[0], n * 0.5, n * 0.02);
   EXPECT_NEAR(count[1], n * 0.3, n * 0.02);
   EXPECT_NEAR(count[2], n * 0.2, n * 0.02);
@@ -33,7 +34,8 @@ TEST(Sampler, D19_TopKZeroIsOff) {
   const std::vector<float> flat(64, 0.0f);
   for (int k : {0, -1}) {
     std::set<TokenId> seen;
-    for (std::uint64_t seed = 0; seed < 50; ++seed) seen.insert(s.sample(flat, {.temperature = 1, .top_k = k, .seed = seed}, 0, kNone));
+    for (std::uint64_t seed = 0; seed < 50; ++seed)
+      seen.insert(s.sample(flat, {.temperature = 1, .top_k = k, .seed = seed}, 0, kNone));
     EXPECT_GT(seen.size(), 20u);
   }
 }
@@ -58,7 +60,7 @@ TEST(Sampler, BiasAndPenalties) {
   EXPECT_EQ(s.sample(logits, p, 0, kNone), 3);
   const std::vector<TokenId> history = {1, 1};
   SamplingParams q{.temperature = 0};
-  q.frequency_penalty = 0.6f;   // 3 - 2 * 0.6 = 1.8 < 2
+  q.frequency_penalty = 0.6f;  // 3 - 2 * 0.6 = 1.8 < 2
   EXPECT_EQ(s.sample(logits, q, 0, history), 2);
 }
 

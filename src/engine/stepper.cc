@@ -60,7 +60,7 @@ void Stepper::admit() {
     Live& live = *queue_.front();
     auto opened = rt_.store->open_sequence(live.tokens, live.request.salt);
     if (!opened.ok()) {
-      if (opened.status().code() == Code::resource_exhausted && !running_.empty()) return;   // Somebody will finish.
+      if (opened.status().code() == Code::resource_exhausted && !running_.empty()) return;  // Somebody will finish.
       const std::unique_ptr<Live> ended = std::move(queue_.front());
       queue_.pop_front();
       fail(*ended, opened.status());
@@ -86,7 +86,7 @@ void Stepper::plan_batch() {
   for (const auto& live : running_) order_.push_back(live.get());
   for (Live* entry : order_) {
     Live& live = *entry;
-    if (!live.kv) continue;   // Preempted a moment ago.
+    if (!live.kv) continue;  // Preempted a moment ago.
     if (!live.sink || rt_.store->state(*live.kv) != kv::SeqState::ready) continue;
     if (live.first_admission) {
       live.reuse = rt_.store->reuse(*live.kv);
@@ -116,19 +116,21 @@ bool Stepper::grow(Live& live, std::int64_t count) {
       preempt(*victim);
       continue;
     }
-    const bool alone = std::count_if(running_.begin(), running_.end(), [](const auto& l) { return l->sink && l->kv; }) == 1;
+    const bool alone =
+        std::count_if(running_.begin(), running_.end(), [](const auto& l) { return l->sink && l->kv; }) == 1;
     if (alone) fail(live, grown);
-    return false;   // An older sequence goes on; this one waits for it, or is preempted by it.
+    return false;  // An older sequence goes on; this one waits for it, or is preempted by it.
   }
 }
 
-// The last admitted sequence behind `live`, which has no part in this step yet. Failing that, one that waits for a peer:
-// it may be waiting for `live` itself, and holds memory meanwhile.
+// The last admitted sequence behind `live`, which has no part in this step yet. Failing that, one that waits for a
+// peer: it may be waiting for `live` itself, and holds memory meanwhile.
 Live* Stepper::youngest_other(const Live& live) {
   for (auto it = running_.rbegin(); it != running_.rend() && it->get() != &live; ++it)
     if ((*it)->sink && (*it)->kv) return it->get();
   for (auto it = running_.rbegin(); it != running_.rend(); ++it)
-    if (it->get() != &live && (*it)->sink && (*it)->kv && rt_.store->state(*(*it)->kv) == kv::SeqState::waiting_peer) return it->get();
+    if (it->get() != &live && (*it)->sink && (*it)->kv && rt_.store->state(*(*it)->kv) == kv::SeqState::waiting_peer)
+      return it->get();
   return nullptr;
 }
 
@@ -173,7 +175,8 @@ void Stepper::finish_parts() {
   const std::int64_t vocab = rt_.model->facts().vocab;
   for (const Part& part : parts_) {
     Live& live = *part.live;
-    rt_.store->commit(*live.kv, std::span<const TokenId>(ids_).subspan(static_cast<std::size_t>(row), static_cast<std::size_t>(part.count)));
+    rt_.store->commit(*live.kv, std::span<const TokenId>(ids_).subspan(static_cast<std::size_t>(row),
+                                                                       static_cast<std::size_t>(part.count)));
     row += part.count;
     (live.prompt_done ? counters_.tokens_generated : counters_.tokens_prefilled) += part.count;
     if (!live.prompt_done && live.request.progress == Request::Progress::yes) {

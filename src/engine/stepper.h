@@ -35,10 +35,10 @@ class Stepper {
   const StepCounters& counters() const { return counters_; }
 
  private:
-  struct Part {                    // One sequence's share of this step.
+  struct Part {  // One sequence's share of this step.
     Live* live = nullptr;
     std::int64_t count = 0;
-    std::int32_t output = -1;      // Its row in logits; -1: none.
+    std::int32_t output = -1;  // Its row in logits; -1: none.
   };
   void admit();
   void plan_batch();
@@ -60,8 +60,8 @@ class Stepper {
   Runtime& rt_;
   platform::Clock& clock_;
   Sampler sampler_;
-  std::deque<std::unique_ptr<Live>> queue_;       // Waiting for a slot, oldest first.
-  std::vector<std::unique_ptr<Live>> running_;    // Admission order: the youngest is last. Ended ones have a null sink.
+  std::deque<std::unique_ptr<Live>> queue_;     // Waiting for a slot, oldest first.
+  std::vector<std::unique_ptr<Live>> running_;  // Admission order: the youngest is last. Ended ones have a null sink.
   StepCounters counters_;
   // This step's batch; capacity is reserved once.
   std::vector<Live*> order_;

@@ -26,7 +26,7 @@ std::string StopMatcher::push(std::string_view text) {
     held_.clear();
     return out;
   }
-  std::size_t keep = 0;   // The longest tail that begins some stop string.
+  std::size_t keep = 0;  // The longest tail that begins some stop string.
   for (const std::string& stop : stops_)
     for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > keep; --n)
       if (held_.compare(held_.size() - n, n, stop, 0, n) == 0) keep = n;
@@ -38,6 +38,8 @@ std::string StopMatcher::push(std::string_view text) {
   return out;
 }
 
-std::string StopMatcher::flush() { return std::exchange(held_, {}); }
+std::string StopMatcher::flush() {
+  return std::exchange(held_, {});
+}
 
 }  // namespace lode::engine

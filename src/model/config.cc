@@ -6,7 +6,9 @@
 
 namespace lode::model {
 
-bool ConfigReader::has(std::string_view key) const { return file_.find(full(key)) != nullptr; }
+bool ConfigReader::has(std::string_view key) const {
+  return file_.find(full(key)) != nullptr;
+}
 
 void ConfigReader::fail(Status status) {
   if (status_.ok()) status_ = std::move(status);
@@ -29,7 +31,8 @@ std::int64_t ConfigReader::optional(std::string_view key, std::int64_t fallback,
   }
   if (!found.value()) return fallback;
   const std::vector<std::int64_t>& values = *found.value();
-  const bool same = !values.empty() && std::all_of(values.begin(), values.end(), [&](auto v) { return v == values[0]; });
+  const bool same =
+      !values.empty() && std::all_of(values.begin(), values.end(), [&](auto v) { return v == values[0]; });
   if (!same) {
     fail(Status::unsupported(fmt::format("{}: key '{}': expected one value for all layers, found {} that differ",
                                          file_.path().string(), full(key), values.size())));
@@ -110,7 +113,8 @@ Config read_config(ConfigReader& r, const gguf::File& file) {
   c.heads = r.require("attention.head_count", 1, 1024);
   c.kv_heads = r.optional("attention.head_count_kv", c.heads, 1, 1024);
   if (r.status().ok() && c.heads % c.kv_heads != 0)
-    r.fail(Status::corrupt(fmt::format("{}: {} heads do not divide into {} KV heads", file.path().string(), c.heads, c.kv_heads)));
+    r.fail(Status::corrupt(
+        fmt::format("{}: {} heads do not divide into {} KV heads", file.path().string(), c.heads, c.kv_heads)));
   c.k_dim = r.optional("attention.key_length", c.width / c.heads, 1, 8192);
   c.v_dim = r.optional("attention.value_length", c.width / c.heads, 1, 8192);
   c.ffn = r.require("feed_forward_length", 1, 1 << 22);

@@ -19,14 +19,14 @@ using kernels::Matrix;
 
 struct GemmaLayer {
   bool windowed = false;
-  const float* attn_norm;       // [width]
-  Matrix wq, wk, wv;            // [heads * k_dim, width], [kv_heads * k_dim, width], [kv_heads * v_dim, width]
-  const float *q_norm, *k_norm; // [k_dim]
-  Matrix wo;                    // [width, heads * v_dim]
-  const float* post_attn_norm;  // [width]
-  const float* ffn_norm;        // [width]
-  Matrix gate, up, down;        // [ffn, width], [ffn, width], [width, ffn]
-  const float* post_ffn_norm;   // [width]
+  const float* attn_norm;        // [width]
+  Matrix wq, wk, wv;             // [heads * k_dim, width], [kv_heads * k_dim, width], [kv_heads * v_dim, width]
+  const float *q_norm, *k_norm;  // [k_dim]
+  Matrix wo;                     // [width, heads * v_dim]
+  const float* post_attn_norm;   // [width]
+  const float* ffn_norm;         // [width]
+  Matrix gate, up, down;         // [ffn, width], [ffn, width], [width, ffn]
+  const float* post_ffn_norm;    // [width]
 };
 
 class Gemma3 final : public Model {
@@ -44,11 +44,11 @@ class Gemma3 final : public Model {
 
   Config c_;
   TransformerShape shape_;
-  std::int64_t window_ = 0;      // 0: no layer is windowed.
+  std::int64_t window_ = 0;  // 0: no layer is windowed.
   float attn_scale_ = 1, final_softcap_ = 0;
   Rope global_, local_;
   std::vector<bool> windowed_;
-  Matrix token_embd_, output_;   // [vocab, width]
+  Matrix token_embd_, output_;  // [vocab, width]
   const float* output_norm_ = nullptr;
   std::vector<GemmaLayer> layers_;
 };
@@ -77,7 +77,8 @@ Status Gemma3::init(const gguf::File& file) {
   const std::int64_t v_swa = r.optional("attention.value_length_swa", c_.v_dim, 1, 8192);
   const std::int64_t rope_swa = r.optional("rope.dimension_count_swa", c_.rope_dims, 2, 8192);
   if (r.status().ok() && (k_swa != c_.k_dim || v_swa != c_.v_dim || rope_swa != c_.rope_dims))
-    r.fail(Status::unsupported(fmt::format("{}: windowed layers with head sizes of their own are not gemma3's", file.path().string())));
+    r.fail(Status::unsupported(
+        fmt::format("{}: windowed layers with head sizes of their own are not gemma3's", file.path().string())));
   const double factor = r.optional_float("rope.scaling.factor", 1, 1e-3, 1e6);
   const double local_base = r.optional_float("rope.freq_base_swa", 10000, 1, 1e12);
   final_softcap_ = static_cast<float>(r.optional_float("final_logit_softcapping", 0, 0, 1e6));
@@ -93,7 +94,7 @@ Status Gemma3::init(const gguf::File& file) {
   token_embd_ = t.matrix("token_embd.weight", c_.vocab, c_.width);
   output_norm_ = t.vector("output_norm.weight", c_.width);
   output_ = t.optional_matrix("output.weight", c_.vocab, c_.width);
-  if (!output_.data) output_ = token_embd_;   // Tied.
+  if (!output_.data) output_ = token_embd_;  // Tied.
   LODE_RETURN_IF_ERROR(read_layers(t));
 
   shape_ = {c_.width, c_.heads, c_.kv_heads, c_.k_dim, c_.v_dim, c_.ffn, global_.pairs(), 2};
@@ -138,7 +139,8 @@ void Gemma3::declare_groups() {
 Status Gemma3::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const StepLimits& limits, std::byte* scratch,
                        float* logits) const {
   const kernels::Table& k = *s.ops;
-  const std::int64_t n = static_cast<std::int64_t>(batch.ids.size()), m = static_cast<std::int64_t>(batch.output_rows.size());
+  const std::int64_t n = static_cast<std::int64_t>(batch.ids.size()),
+                     m = static_cast<std::int64_t>(batch.output_rows.size());
   Cutter cut(scratch);
   TransformerScratch b = cut_scratch(cut, shape_, limits);
   const std::int64_t q_width = c_.heads * c_.k_dim, k_width = c_.kv_heads * c_.k_dim, v_width = c_.kv_heads * c_.v_dim;
@@ -161,10 +163,16 @@ Status Gemma3::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const
     k.rope(s, b.k, n, c_.kv_heads, c_.k_dim, global_.pairs(), kernels::RopeStyle::neox, cos_sin);
     LODE_RETURN_IF_ERROR(kv.wait(LayerIndex{i}));
     k.kv_write(s, {b.k, b.v, kv.layer(LayerIndex{i}), kv.runs(LayerIndex{i})});
-    if (i + 1 == c_.layers && m == 0) return Status::success();   // Nobody reads what follows.
-    k.attention(s, {.q = b.q, .out = b.att, .heads = static_cast<std::int32_t>(c_.heads), .scale = attn_scale_,
-                    .window = l.windowed ? window_ : 0, .layer = kv.layer(LayerIndex{i}), .runs = kv.runs(LayerIndex{i}),
-                    .span_room = b.span_room, .span_room_floats = b.span_room_floats});
+    if (i + 1 == c_.layers && m == 0) return Status::success();  // Nobody reads what follows.
+    k.attention(s, {.q = b.q,
+                    .out = b.att,
+                    .heads = static_cast<std::int32_t>(c_.heads),
+                    .scale = attn_scale_,
+                    .window = l.windowed ? window_ : 0,
+                    .layer = kv.layer(LayerIndex{i}),
+                    .runs = kv.runs(LayerIndex{i}),
+                    .span_room = b.span_room,
+                    .span_room_floats = b.span_room_floats});
     kernels::acts_bind(acts, b.att, n, c_.heads * c_.v_dim, b.acts_room);
     kernels::matmul(s, {{&l.wo, b.h, c_.width}}, acts);
     k.rms_norm(s, b.h, l.post_attn_norm, c_.eps, n, c_.width, b.h);

@@ -18,11 +18,11 @@ using kernels::Acts;
 using kernels::Matrix;
 
 struct LlamaLayer {
-  const float* attn_norm;      // [width]
-  Matrix wq, wk, wv;           // [heads * k_dim, width], [kv_heads * k_dim, width], [kv_heads * v_dim, width]
-  Matrix wo;                   // [width, heads * v_dim]
-  const float* ffn_norm;       // [width]
-  Matrix gate, up, down;       // [ffn, width], [ffn, width], [width, ffn]
+  const float* attn_norm;  // [width]
+  Matrix wq, wk, wv;       // [heads * k_dim, width], [kv_heads * k_dim, width], [kv_heads * v_dim, width]
+  Matrix wo;               // [width, heads * v_dim]
+  const float* ffn_norm;   // [width]
+  Matrix gate, up, down;   // [ffn, width], [ffn, width], [width, ffn]
 };
 
 class Llama final : public Model {
@@ -36,7 +36,7 @@ class Llama final : public Model {
   Config c_;
   TransformerShape shape_;
   Rope rope_;
-  Matrix token_embd_, output_;   // [vocab, width]
+  Matrix token_embd_, output_;  // [vocab, width]
   const float* output_norm_ = nullptr;
   std::vector<LlamaLayer> layers_;
 };
@@ -48,8 +48,8 @@ Status Llama::init(const gguf::File& file) {
   double factor = 1;
   if (scaling == "linear") factor = r.optional_float("rope.scaling.factor", 1, 1e-3, 1e6);
   else if (scaling != "none")
-    r.fail(Status::unsupported(fmt::format("{}: rope scaling '{}' is not supported; supported: none, linear",
-                                           file.path().string(), scaling)));
+    r.fail(Status::unsupported(
+        fmt::format("{}: rope scaling '{}' is not supported; supported: none, linear", file.path().string(), scaling)));
   LODE_RETURN_IF_ERROR(r.status());
   LODE_RETURN_IF_ERROR(refuse_experts(file, "llama"));
 
@@ -57,7 +57,7 @@ Status Llama::init(const gguf::File& file) {
   token_embd_ = t.matrix("token_embd.weight", c_.vocab, c_.width);
   output_norm_ = t.vector("output_norm.weight", c_.width);
   output_ = t.optional_matrix("output.weight", c_.vocab, c_.width);
-  if (!output_.data) output_ = token_embd_;   // Tied.
+  if (!output_.data) output_ = token_embd_;  // Tied.
   const float* divisors = t.optional_vector("rope_freqs.weight", c_.rope_dims / 2);
   for (std::int64_t i = 0; i < c_.layers && t.status().ok(); ++i) {
     LlamaLayer l{};
@@ -90,7 +90,8 @@ Status Llama::init(const gguf::File& file) {
 Status Llama::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const StepLimits& limits, std::byte* scratch,
                       float* logits) const {
   const kernels::Table& k = *s.ops;
-  const std::int64_t n = static_cast<std::int64_t>(batch.ids.size()), m = static_cast<std::int64_t>(batch.output_rows.size());
+  const std::int64_t n = static_cast<std::int64_t>(batch.ids.size()),
+                     m = static_cast<std::int64_t>(batch.output_rows.size());
   Cutter cut(scratch);
   TransformerScratch b = cut_scratch(cut, shape_, limits);
   const std::int64_t q_width = c_.heads * c_.k_dim, k_width = c_.kv_heads * c_.k_dim, v_width = c_.kv_heads * c_.v_dim;
@@ -110,9 +111,14 @@ Status Llama::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const 
     k.rope(s, b.k, n, c_.kv_heads, c_.k_dim, rope_.pairs(), kernels::RopeStyle::normal, b.cos_sin[0]);
     LODE_RETURN_IF_ERROR(kv.wait(LayerIndex{i}));
     k.kv_write(s, {b.k, b.v, kv.layer(LayerIndex{i}), kv.runs(LayerIndex{i})});
-    if (i + 1 == c_.layers && m == 0) return Status::success();   // Nobody reads what follows.
-    k.attention(s, {.q = b.q, .out = b.att, .heads = static_cast<std::int32_t>(c_.heads), .scale = attn_scale,
-                    .layer = kv.layer(LayerIndex{i}), .runs = kv.runs(LayerIndex{i}), .span_room = b.span_room,
+    if (i + 1 == c_.layers && m == 0) return Status::success();  // Nobody reads what follows.
+    k.attention(s, {.q = b.q,
+                    .out = b.att,
+                    .heads = static_cast<std::int32_t>(c_.heads),
+                    .scale = attn_scale,
+                    .layer = kv.layer(LayerIndex{i}),
+                    .runs = kv.runs(LayerIndex{i}),
+                    .span_room = b.span_room,
                     .span_room_floats = b.span_room_floats});
     kernels::acts_bind(acts, b.att, n, c_.heads * c_.v_dim, b.acts_room);
     kernels::matmul(s, {{&l.wo, b.h, c_.width}}, acts);

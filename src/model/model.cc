@@ -33,7 +33,8 @@ Result<std::unique_ptr<Model>> Model::load(const gguf::File& file) {
   const auto arch = file.get_string("general.architecture");
   if (!arch.ok()) return arch.status();
   if (!arch.value())
-    return Status::corrupt(fmt::format("{}: key 'general.architecture' is missing: not a model file", file.path().string()));
+    return Status::corrupt(
+        fmt::format("{}: key 'general.architecture' is missing: not a model file", file.path().string()));
   for (const Family& family : kFamilies) {
     if (family.architecture != *arch.value()) continue;
     auto model = family.load(file);

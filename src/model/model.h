@@ -22,24 +22,24 @@ namespace lode::model {
 
 // The tokens of one step. Rows are grouped in runs, one a sequence, as KvView::runs gives them.
 struct Batch {
-  std::span<const TokenId> ids;              // [n]
-  std::span<const std::int64_t> positions;   // [n], absolute.
-  std::span<const std::int32_t> output_rows; // [m], ascending: rows whose logits are wanted.
+  std::span<const TokenId> ids;               // [n]
+  std::span<const std::int64_t> positions;    // [n], absolute.
+  std::span<const std::int32_t> output_rows;  // [m], ascending: rows whose logits are wanted.
 };
 
 // The most that one step can hold; sizes the scratch.
 struct StepLimits {
-  std::int64_t rows = 0;                     // n
-  std::int64_t outputs = 0;                  // m
-  std::int64_t runs = 0;                     // Sequences in a step.
-  std::int64_t context = 0;                  // Longest sequence.
+  std::int64_t rows = 0;     // n
+  std::int64_t outputs = 0;  // m
+  std::int64_t runs = 0;     // Sequences in a step.
+  std::int64_t context = 0;  // Longest sequence.
 };
 
 // What the planner and `info` need to know.
 struct Facts {
-  std::string architecture, name, type_summary;      // "gemma3", "Gemma 3 270m", "Q5_0 81, Q4_K 27, ..."
+  std::string architecture, name, type_summary;  // "gemma3", "Gemma 3 270m", "Q5_0 81, Q4_K 27, ..."
   std::int64_t layers = 0, width = 0, heads = 0, ffn = 0, vocab = 0, context_trained = 0, parameters = 0;
-  std::int64_t cols_max = 0, head_dim_max = 0;       // For scratch_bytes_per_thread.
+  std::int64_t cols_max = 0, head_dim_max = 0;  // For scratch_bytes_per_thread.
   std::uint64_t embedding_bytes = 0, output_bytes = 0, attention_bytes = 0, ffn_bytes = 0, other_bytes = 0;
 };
 

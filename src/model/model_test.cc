@@ -33,7 +33,8 @@ struct Runner {
     auto loaded = Model::load(*file);
     EXPECT_TRUE(loaded.ok()) << loaded.status().message();
     model = std::move(loaded).value();
-    const std::size_t per_thread = align_up(kernels::scratch_bytes_per_thread(model->facts().cols_max, model->facts().head_dim_max), 64);
+    const std::size_t per_thread =
+        align_up(kernels::scratch_bytes_per_thread(model->facts().cols_max, model->facts().head_dim_max), 64);
     thread_scratch = std::make_unique<Workspace>(per_thread * static_cast<std::size_t>(threads));
     scratch = std::make_unique<Workspace>(model->scratch_bytes(limits));
     stream = {table, &pool, thread_scratch->data(), per_thread, nullptr};
@@ -52,8 +53,9 @@ struct Runner {
         positions.push_back(at + i);
         rows.push_back(static_cast<std::int32_t>(i));
       }
-      const Status done = model->forward(stream, {ids.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)), positions, rows},
-                                         kv.prepare({{0, n}}), limits, scratch->data(), logits.data() + at * vocab());
+      const Status done = model->forward(
+          stream, {ids.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)), positions, rows},
+          kv.prepare({{0, n}}), limits, scratch->data(), logits.data() + at * vocab());
       EXPECT_TRUE(done.ok()) << done.message();
       kv.advance();
     }
@@ -119,15 +121,18 @@ TEST_P(RealModel, BatchThreadsChunksAndIsaChangeNothing) {
   const auto tables = kernels::available_tables();
   Runner best(path, tables.front(), 2, {128, 128, 3, 128});
   const auto want = best.run(ids, 70, kernels::KvType::f16);
-  for (std::int64_t chunk : {1, 31, 32}) EXPECT_TRUE(same_bits(want, best.run(ids, chunk, kernels::KvType::f16))) << chunk;
+  for (std::int64_t chunk : {1, 31, 32})
+    EXPECT_TRUE(same_bits(want, best.run(ids, chunk, kernels::KvType::f16))) << chunk;
   Runner one_thread(path, tables.front(), 1, {128, 128, 1, 128});
   EXPECT_TRUE(same_bits(want, one_thread.run(ids, 64, kernels::KvType::f16)));
   for (const kernels::Table* table : tables) {
     if (table == tables.front()) continue;
     Runner other(path, table, 2, {128, 128, 1, 128});
-    const std::span<const TokenId> few(ids.data(), 12);   // The generic table is slow.
+    const std::span<const TokenId> few(ids.data(), 12);  // The generic table is slow.
     const auto got = other.run(few, 5, kernels::KvType::f16);
-    EXPECT_TRUE(same_bits(got, std::vector<float>(want.begin(), want.begin() + static_cast<std::ptrdiff_t>(got.size())))) << table->name;
+    EXPECT_TRUE(
+        same_bits(got, std::vector<float>(want.begin(), want.begin() + static_cast<std::ptrdiff_t>(got.size()))))
+        << table->name;
   }
   // Three sequences in one batch, at different depths; the first is `ids`.
   SimpleKv kv(best.model->groups(), kernels::KvType::f16, 3);
@@ -143,7 +148,10 @@ TEST_P(RealModel, BatchThreadsChunksAndIsaChangeNothing) {
         rows.push_back(static_cast<std::int32_t>(rows.size()));
       }
     std::vector<float> logits(batch.size() * static_cast<std::size_t>(best.vocab()));
-    EXPECT_TRUE(best.model->forward(best.stream, {batch, positions, rows}, kv.prepare(parts), best.limits, best.scratch->data(), logits.data()).ok());
+    EXPECT_TRUE(best.model
+                    ->forward(best.stream, {batch, positions, rows}, kv.prepare(parts), best.limits,
+                              best.scratch->data(), logits.data())
+                    .ok());
     kv.advance();
     return logits;
   };
@@ -154,7 +162,8 @@ TEST_P(RealModel, BatchThreadsChunksAndIsaChangeNothing) {
   EXPECT_EQ(std::memcmp(a.data() + v, want.data(), static_cast<std::size_t>(60 * v) * 4), 0);
   EXPECT_EQ(std::memcmp(b.data() + 2 * v, want.data() + 60 * v, static_cast<std::size_t>(10 * v) * 4), 0);
 }
-INSTANTIATE_TEST_SUITE_P(Models, RealModel, ::testing::Values("SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"),
+INSTANTIATE_TEST_SUITE_P(Models, RealModel,
+                         ::testing::Values("SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"),
                          [](const auto& info) { return std::string(info.param).substr(0, 5); });
 
 }  // namespace

@@ -9,8 +9,8 @@ namespace lode::model {
 
 // Resolved: what the kernels need, scaling applied.
 struct Rope {
-  std::vector<double> inv_freq;    // [pairs], radians per position.
-  float attn_factor = 1;           // Multiplies cos and sin (YaRN).
+  std::vector<double> inv_freq;  // [pairs], radians per position.
+  float attn_factor = 1;         // Multiplies cos and sin (YaRN).
   std::int64_t pairs() const { return static_cast<std::int64_t>(inv_freq.size()); }
 };
 

@@ -14,19 +14,19 @@ struct TransformerShape {
 };
 
 struct TransformerScratch {
-  float* x;        // [n, width] the residual
-  float* h;        // [n, width] normed, then a product's output
-  float* q;        // [n, heads, k_dim]
-  float* k;        // [n, kv_heads, k_dim]
-  float* v;        // [n, kv_heads, v_dim]
-  float* att;      // [n, heads, v_dim]
-  float* gate;     // [n, ffn]
-  float* up;       // [n, ffn]
-  float* cos_sin[2];        // [n, pairs, 2] a table; unused ones are nullptr
-  std::byte* acts_room;     // acts_bytes(n, widest input)
-  float* span_room;         // attention_span_room of the decode rows
+  float* x;              // [n, width] the residual
+  float* h;              // [n, width] normed, then a product's output
+  float* q;              // [n, heads, k_dim]
+  float* k;              // [n, kv_heads, k_dim]
+  float* v;              // [n, kv_heads, v_dim]
+  float* att;            // [n, heads, v_dim]
+  float* gate;           // [n, ffn]
+  float* up;             // [n, ffn]
+  float* cos_sin[2];     // [n, pairs, 2] a table; unused ones are nullptr
+  std::byte* acts_room;  // acts_bytes(n, widest input)
+  float* span_room;      // attention_span_room of the decode rows
   std::size_t span_room_floats;
-  float* out;      // [m, width] output rows before the last product
+  float* out;  // [m, width] output rows before the last product
 };
 
 inline TransformerScratch cut_scratch(Cutter& cut, const TransformerShape& t, const StepLimits& limits) {

@@ -32,7 +32,9 @@ class SimpleKv final : public KvView {
       for (std::size_t g = 0; g < layouts_.size(); ++g) {
         auto& table = tables_[p.sequence][g];
         while (static_cast<std::int64_t>(table.size()) * 32 < lengths_[p.sequence] + p.count) {
-          blocks_.emplace_back(static_cast<std::byte*>(std::aligned_alloc(4096, static_cast<std::size_t>(layouts_[g].block_bytes))), &std::free);
+          blocks_.emplace_back(
+              static_cast<std::byte*>(std::aligned_alloc(4096, static_cast<std::size_t>(layouts_[g].block_bytes))),
+              &std::free);
           // 0xFF is NaN in every float type: reading what was not written shows at once.
           std::memset(blocks_.back().get(), 0xFF, static_cast<std::size_t>(layouts_[g].block_bytes));
           table.push_back(blocks_.back().get());
@@ -63,8 +65,8 @@ class SimpleKv final : public KvView {
     std::abort();
   }
   std::vector<BlockLayout> layouts_;
-  std::vector<std::vector<std::vector<std::byte*>>> tables_;   // [sequence][group][block]
-  std::vector<std::vector<kernels::KvRun>> runs_;              // [group][part]
+  std::vector<std::vector<std::vector<std::byte*>>> tables_;  // [sequence][group][block]
+  std::vector<std::vector<kernels::KvRun>> runs_;             // [group][part]
   std::vector<std::int64_t> lengths_;
   std::vector<Part> parts_;
   std::vector<std::unique_ptr<std::byte, void (*)(void*)>> blocks_;
