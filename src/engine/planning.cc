@@ -81,7 +81,7 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
     return Status::success();
   };
   LODE_RETURN_IF_ERROR(size(o.memory, hardware.cgroup_limit.value_or(hardware.ram_total), p.memory));
-  LODE_RETURN_IF_ERROR(size(o.kv_ram, hardware.ram_available, p.kv_ram));
+  LODE_RETURN_IF_ERROR(size(o.kv_ram, hardware.cgroup_limit.value_or(hardware.ram_total), p.kv_ram));
   if (folder.empty()) return p;
   p.disk.kind = plan::DiskOption::Kind::folder;
   p.disk.folder = folder;

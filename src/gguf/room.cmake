@@ -1,2 +1,2 @@
-# SHA-256 for the fingerprint; the block formats' sizes for the tensor table.
-target_link_libraries(lode_gguf PUBLIC OpenSSL::Crypto lode_quant)
+# SHA-256 for the fingerprint.
+target_link_libraries(lode_gguf PUBLIC OpenSSL::Crypto)
