@@ -15,6 +15,19 @@ using namespace test;
 using platform::FakeFileSystem;
 constexpr std::int64_t kSoon = 20'000;
 
+// Operations between two faults. A sanitizer makes the fake disk some thirty times slower; there a sample must do.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr std::uint64_t kStride = 11;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+constexpr std::uint64_t kStride = 11;
+#else
+constexpr std::uint64_t kStride = 1;
+#endif
+#else
+constexpr std::uint64_t kStride = 1;
+#endif
+
 // Hundreds of deliberate faults would each say so.
 class DiskFaults : public ::testing::Test {
  protected:
@@ -171,7 +184,7 @@ TEST_P(DiskCrashes, AtAnyOperation) {
     last = h.fake.ops();
     EXPECT_EQ(h.tier->stats().evicted_extents > 0, tight);
   }
-  for (std::uint64_t n = 0; n <= last; ++n) {
+  for (std::uint64_t n = 0; n <= last; n += kStride) {
     for (const Lose lose : {Lose::nothing, Lose::unsynced, Lose::some}) {
       Harness h;
       if (tight) make_tight(h);
@@ -199,7 +212,7 @@ TEST_P(DiskCrashes, AtAnyOperation) {
     }
   }
   if (!tight) {
-    EXPECT_GT(survivors, last);
+    EXPECT_GT(survivors, last / kStride);
   }
 }
 
@@ -220,7 +233,7 @@ TEST_P(DiskErrors, AnyOperationMayFailOnceOrFromThereOn) {
     last = h.fake.ops();
   }
   const int error = GetParam();
-  for (std::uint64_t n = 0; n <= last; ++n) {
+  for (std::uint64_t n = 0; n <= last; n += kStride) {
     for (const std::uint64_t more : {std::uint64_t{0}, ~std::uint64_t{0}}) {
       // Once: at every operation for the two errors that disks make, elsewhere a share of them to save time.
       const bool all = more == 0 && (error == EIO || error == ENOSPC);

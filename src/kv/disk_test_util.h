@@ -94,6 +94,8 @@ class Harness {
     config.free_floor_bytes = 0;
   }
 
+  ~Harness() { tier.reset(); }  // It may still be writing payloads.
+
   Status open() {
     tier.reset();
     auto opened = DiskTier::open(config, *fs, clock);
