@@ -48,6 +48,7 @@ class Reply:
     ttft_s: float = 0.0                                       # Until the first piece of text (streamed replies only).
     total_s: float = 0.0
     heartbeats: int = 0                                       # Comment lines seen in the stream.
+    silence_s: float = 0.0                                    # The longest wait for a line of the stream.
     done: bool = False                                        # The stream closed with [DONE].
 
     def same_as(self, other):
@@ -119,7 +120,9 @@ def stream(port, prompt, timeout=900, on_progress=None, **options):
         answer = link.getresponse()
         if answer.status != 200:
             raise HttpError(answer.status, answer.read().decode('utf-8', 'replace'))
+        heard = time.monotonic()
         for line in answer:
+            reply.silence_s, heard = max(reply.silence_s, time.monotonic() - heard), time.monotonic()
             line = line.strip()
             if line.startswith(b':'):
                 reply.heartbeats += 1

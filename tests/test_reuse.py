@@ -210,10 +210,12 @@ def test_stream_equals_whole_and_beats(gemma, serve):
     """The stream's text, tokens and log-probabilities are the whole reply's, and a comment line comes every second."""
     server = serve(gemma)
     prompt = lc.ask(lc.long_text(16000), 'What is the secret code of the lighthouse?')
-    progress = []
-    streamed = lc.stream(server.port, prompt, logprobs=2, on_progress=lambda done, total: progress.append((done, total)))
+    streamed = lc.stream(server.port, prompt, logprobs=2)
     whole = lc.complete(server.port, prompt, logprobs=2)
     assert streamed.done and streamed.same_as(whole)
-    assert streamed.heartbeats >= int(streamed.ttft_s) - 2
-    assert progress == sorted(progress) and progress, 'progress goes up'
     assert streamed.usage['completion_tokens'] == whole.usage['completion_tokens'] == len(streamed.tokens)
+    # A line a second, with room for a busy machine: no client may take the silence for death.
+    assert streamed.heartbeats >= int(streamed.ttft_s / 2) and streamed.silence_s < 5, (streamed.heartbeats, streamed.silence_s)
+    progress = []
+    lc.stream(server.port, prompt, on_progress=lambda done, total: progress.append((done, total)), cache_salt='again')
+    assert len(progress) > 1 and progress == sorted(progress) and progress[-1][0] <= progress[-1][1], progress
