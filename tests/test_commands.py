@@ -32,7 +32,7 @@ def test_bench_a_url(gemma, serve):
 
 def test_wrong_calls_say_what_is_wrong(workdir):
     for args, words in [(['serve', workdir / 'none.gguf'], 'none.gguf'), (['bench', workdir / 'none.gguf'], 'none.gguf'),
-                        (['eval', workdir / 'none.gguf', '--tokens', 'x', '--logits', 'y'], 'none.gguf'), (['frobnicate'], 'frobnicate')]:
+                        (['eval', workdir / 'none.gguf', '--tokens', 'none.json', '--logits', 'y'], 'none.json'), (['frobnicate'], 'frobnicate')]:
         done = lode(*args, timeout=30)
         assert done.returncode not in (0, 134, 139, -6, -11), (args, done)
         assert words in done.stderr + done.stdout, (args, done.stderr)
