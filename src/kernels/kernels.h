@@ -27,9 +27,9 @@ struct Table;
 struct Stream {
   const Table* ops = nullptr;
   ThreadPool* pool = nullptr;
-  std::byte* scratch = nullptr;          // [pool->size(), scratch_bytes_per_thread], 64-byte aligned; a kernel's to use.
+  std::byte* scratch = nullptr;  // [pool->size(), scratch_bytes_per_thread], 64-byte aligned; a kernel's to use.
   std::size_t scratch_bytes_per_thread = 0;
-  void* device = nullptr;                // CUDA: its stream and handles. CPU: nullptr.
+  void* device = nullptr;  // CUDA: its stream and handles. CPU: nullptr.
 };
 
 // A weight matrix W [rows, cols]; products are y = W x. row_major keeps the file's bytes as they are.
@@ -37,14 +37,14 @@ enum class Layout : std::uint8_t { row_major, panels };
 struct Matrix {
   quant::DType type = quant::DType::f32;
   Layout layout = Layout::row_major;
-  const std::byte* data = nullptr;       // [rows, row_bytes(type, cols)]
+  const std::byte* data = nullptr;  // [rows, row_bytes(type, cols)]
   std::int64_t rows = 0, cols = 0;
 };
 
 // Activations x [n, cols] with room for their quantized forms. The first matmul that needs a form fills it in; `reset`
 // (a new x) forgets them. Room comes from the Workspace: acts_bytes(n, cols).
 struct Acts {
-  const float* x = nullptr;              // [n, cols]
+  const float* x = nullptr;  // [n, cols]
   std::int64_t n = 0, cols = 0;
   bool has_g32 = false, has_g256 = false;
   // g32, for groups of 32: q32 [n, cols] int8, d32 [n, cols/32] f32 scales, s32 [n, cols/32] int32 sums of q over the
@@ -62,7 +62,7 @@ struct Acts {
   std::int16_t* u256 = nullptr;
   std::int16_t* p256 = nullptr;
 };
-std::size_t acts_bytes(std::int64_t n_max, std::int64_t cols_max);   // 64-byte aligned pieces included.
+std::size_t acts_bytes(std::int64_t n_max, std::int64_t cols_max);  // 64-byte aligned pieces included.
 // Points `acts` at x with its quantized forms inside `room` (acts_bytes(n, cols) bytes, 64-byte aligned).
 void acts_bind(Acts& acts, const float* x, std::int64_t n, std::int64_t cols, std::byte* room);
 
@@ -86,38 +86,38 @@ inline constexpr std::int64_t kSpanTokens = 256;
 struct KvLayer {
   KvType k_type = KvType::f16, v_type = KvType::f16;
   std::int32_t kv_heads = 0, k_dim = 0, v_dim = 0;
-  std::int64_t k_offset = 0;             // K: [kv_head][k_dim][32 tokens]
-  std::int64_t v_offset = 0;             // V: [kv_head][32 tokens][v_dim]
+  std::int64_t k_offset = 0;  // K: [kv_head][k_dim][32 tokens]
+  std::int64_t v_offset = 0;  // V: [kv_head][32 tokens][v_dim]
 };
 
 // Consecutive tokens of one sequence inside a batch.
 struct KvRun {
-  std::int64_t first_row = 0;            // Row of its first token in the batch.
+  std::int64_t first_row = 0;  // Row of its first token in the batch.
   std::int64_t count = 0;
-  std::int64_t first_position = 0;       // Absolute position of that token.
+  std::int64_t first_position = 0;  // Absolute position of that token.
   // Slot base of the block that holds position p is blocks[p / 32]; entries that no query of this run can see may be
   // nullptr. K and V of all positions < first_position that are visible are in place.
   std::byte* const* blocks = nullptr;
 };
 
 struct KvWriteArgs {
-  const float* k = nullptr;              // [n, kv_heads, k_dim], after norm and rope
-  const float* v = nullptr;              // [n, kv_heads, v_dim]
+  const float* k = nullptr;  // [n, kv_heads, k_dim], after norm and rope
+  const float* v = nullptr;  // [n, kv_heads, v_dim]
   KvLayer layer;
   std::span<const KvRun> runs;
 };
 
 struct AttentionArgs {
-  const float* q = nullptr;              // [n, heads, k_dim], after norm and rope, not yet scaled
-  float* out = nullptr;                  // [n, heads, v_dim]
+  const float* q = nullptr;  // [n, heads, k_dim], after norm and rope, not yet scaled
+  float* out = nullptr;      // [n, heads, v_dim]
   std::int32_t heads = 0;
-  float scale = 1;                       // Multiplies q before the product (rounded to f32 once per q value).
-  std::int64_t window = 0;               // A query at p sees keys > p - window; 0: all history.
-  std::int64_t chunk = 0;                // llama4: a query sees only keys of its own chunk; 0: off.
-  float softcap = 0;                     // c * tanh(s / c) on scores; 0: off.
-  const float* sinks = nullptr;          // [heads] extra logits in the softmax's sum (gpt-oss); nullptr: none.
+  float scale = 1;               // Multiplies q before the product (rounded to f32 once per q value).
+  std::int64_t window = 0;       // A query at p sees keys > p - window; 0: all history.
+  std::int64_t chunk = 0;        // llama4: a query sees only keys of its own chunk; 0: off.
+  float softcap = 0;             // c * tanh(s / c) on scores; 0: off.
+  const float* sinks = nullptr;  // [heads] extra logits in the softmax's sum (gpt-oss); nullptr: none.
   KvLayer layer;
-  std::span<const KvRun> runs;           // This step's K and V are written (kv_write) before the call.
+  std::span<const KvRun> runs;  // This step's K and V are written (kv_write) before the call.
   // Room for one span result per (query, head) and span when few queries split over threads: [span_room] floats.
   float* span_room = nullptr;
   std::size_t span_room_floats = 0;
@@ -126,15 +126,16 @@ struct AttentionArgs {
 std::size_t attention_span_room(std::int64_t n, std::int64_t heads, std::int64_t v_dim, std::int64_t context);
 
 struct Table {
-  std::string_view name;                 // "generic", "avx2"
-  std::string_view numerics_id;          // Part of the KV root key; equal for all CPU tables that keep the contract.
+  std::string_view name;         // "generic", "avx2"
+  std::string_view numerics_id;  // Part of the KV root key; equal for all CPU tables that keep the contract.
 
   // out [n, table.cols] = scale * row ids[i] of the table (dequantized; `scale` multiplied once in f32).
   void (*embed)(Stream&, const Matrix& table, const TokenId* ids, std::int64_t n, float scale, float* out);
   // y_j = W_j x for every job. All jobs have x.cols columns.
   void (*matmul)(Stream&, std::span<const MatmulJob> jobs, Acts& x);
   // out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, rows of `width`; weight nullptr: ones. out may be x.
-  void (*rms_norm)(Stream&, const float* x, const float* weight, float eps, std::int64_t rows, std::int64_t width, float* out);
+  void (*rms_norm)(Stream&, const float* x, const float* weight, float eps, std::int64_t rows, std::int64_t width,
+                   float* out);
   // y[i] += x[i].
   void (*add)(Stream&, float* y, const float* x, std::int64_t count);
   // Adds bias [width] to every row of y [n, width].
@@ -151,7 +152,8 @@ struct Table {
   void (*kv_write)(Stream&, const KvWriteArgs&);
   void (*attention)(Stream&, const AttentionArgs&);
   // out [m, width] = rows `rows[i]` of x.
-  void (*gather_rows)(Stream&, const float* x, const std::int32_t* rows, std::int64_t m, std::int64_t width, float* out);
+  void (*gather_rows)(Stream&, const float* x, const std::int32_t* rows, std::int64_t m, std::int64_t width,
+                      float* out);
   // x[i] = cap * tanh(x[i] / cap).
   void (*softcap)(Stream&, float* x, float cap, std::int64_t count);
 };

@@ -469,7 +469,7 @@ TEST_P(RealDisk, WritesPrivatelyAndReadsBack) {
   ASSERT_TRUE(h.tier->flush(kSoon));
   std::uint64_t allocated = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(temp.path)) {
-    struct stat s {};
+    struct stat s{};
     ASSERT_EQ(::stat(entry.path().c_str(), &s), 0);
     EXPECT_EQ(s.st_mode & 077, 0u) << entry.path();
     if (entry.is_regular_file()) allocated += static_cast<std::uint64_t>(s.st_blocks) * 512;

@@ -25,45 +25,47 @@ namespace lode::kv {
 struct StoreConfig {
   std::vector<model::CacheGroup> groups;
   kernels::KvType k_type = kernels::KvType::f16, v_type = kernels::KvType::f16;
-  RootInputs root;                        // Its salt is replaced per sequence.
-  std::uint64_t arena_bytes_max = 0;      // Hard bound on committed KV memory, pinned and unpinned.
-  std::uint64_t unpinned_bytes_max = 0;   // --kv-ram: KV that no live sequence pins. 0: none is kept.
-  std::int64_t chunk_tokens = 512;        // Most tokens of one sequence in a step: the ring is window + chunk.
-  std::int64_t context_max = 0;           // Longest sequence; sizes block tables.
+  RootInputs root;                       // Its salt is replaced per sequence.
+  std::uint64_t arena_bytes_max = 0;     // Hard bound on committed KV memory, pinned and unpinned.
+  std::uint64_t unpinned_bytes_max = 0;  // --kv-ram: KV that no live sequence pins. 0: none is kept.
+  std::int64_t chunk_tokens = 512;       // Most tokens of one sequence in a step: the ring is window + chunk.
+  std::int64_t context_max = 0;          // Longest sequence; sizes block tables.
   int sequences_max = 1;
-  std::optional<DiskConfig> disk;         // Layouts and fingerprint are filled in by Store::open.
+  std::optional<DiskConfig> disk;  // Layouts and fingerprint are filled in by Store::open.
 };
 
 // What a reply's `cache` object says.
 struct Reuse {
   std::int64_t prompt_tokens = 0;
   std::int64_t tokens_reused = 0;
-  std::int64_t from_ram = 0, from_disk = 0, from_in_flight = 0;   // Sum: tokens_reused. (in flight: computed for a peer)
-  std::string resume = "none";            // "none", "block", later "checkpoint".
-  std::string reason;                     // What stopped the reuse there: "whole prompt but its last tokens", "nothing
-                                          // stored for this prefix", "token 9584 differs", "window state not stored",
-                                          // "evicted", "damaged block", ...
-  double load_ms = 0;                     // Time until the last restored byte was in place.
+  std::int64_t from_ram = 0, from_disk = 0, from_in_flight = 0;  // Sum: tokens_reused. (in flight: computed for a peer)
+  std::string resume = "none";                                   // "none", "block", later "checkpoint".
+  std::string reason;  // What stopped the reuse there: "whole prompt but its last tokens", "nothing
+                       // stored for this prefix", "token 9584 differs", "window state not stored",
+                       // "evicted", "damaged block", ...
+  double load_ms = 0;  // Time until the last restored byte was in place.
 };
 
-class Sequence;                           // Opaque: one live sequence's block tables and pins.
+class Sequence;  // Opaque: one live sequence's block tables and pins.
 
 enum class SeqState : std::uint8_t {
-  ready,          // Positions [0, length) are in place or being read layer by layer: may be stepped.
-  waiting_peer,   // Another sequence is computing blocks it will share: poll again after the next step.
+  ready,         // Positions [0, length) are in place or being read layer by layer: may be stepped.
+  waiting_peer,  // Another sequence is computing blocks it will share: poll again after the next step.
 };
 
 struct StoreStats {
-  std::uint64_t committed_bytes = 0, pinned_bytes = 0, unpinned_bytes = 0, arena_bytes_max = 0, peak_committed_bytes = 0;
+  std::uint64_t committed_bytes = 0, pinned_bytes = 0, unpinned_bytes = 0, arena_bytes_max = 0,
+                peak_committed_bytes = 0;
   std::uint64_t blocks = 0, hits_ram_tokens = 0, hits_disk_tokens = 0, hits_in_flight_tokens = 0, computed_tokens = 0;
   std::uint64_t evicted_blocks = 0, corrupt_blocks = 0;
   DiskStats disk;
-  std::string disk_note;                  // Why there is no disk tier, if so.
+  std::string disk_note;  // Why there is no disk tier, if so.
 };
 
 class Store {
  public:
-  static Result<std::unique_ptr<Store>> open(const StoreConfig& config, platform::FileSystem& fs, platform::Clock& clock);
+  static Result<std::unique_ptr<Store>> open(const StoreConfig& config, platform::FileSystem& fs,
+                                             platform::Clock& clock);
   virtual ~Store() = default;
 
   // Finds the longest resume point for `prompt` (at most prompt.size() - 1 tokens), pins it, starts reading what is on
@@ -71,7 +73,7 @@ class Store {
   // eviction: queue the request), invalid (longer than context_max). `salt` isolates users.
   virtual Result<Sequence*> open_sequence(std::span<const TokenId> prompt, std::string_view salt) = 0;
   virtual SeqState state(Sequence& seq) = 0;
-  virtual std::int64_t length(const Sequence& seq) const = 0;    // Positions that need no computing. Final once ready.
+  virtual std::int64_t length(const Sequence& seq) const = 0;  // Positions that need no computing. Final once ready.
   virtual const Reuse& reuse(const Sequence& seq) const = 0;
 
   // Commits memory for `tokens` more positions (at most chunk_tokens) after length(). `exhausted`: preempt somebody.
@@ -95,7 +97,7 @@ class Store {
   // Unpins everything; published blocks stay as the budget allows; pending extents are sealed (a turn's end).
   virtual void close(Sequence* seq) = 0;
 
-  virtual void poll() = 0;                // Each step, and at least ten times a second while idle.
+  virtual void poll() = 0;  // Each step, and at least ten times a second while idle.
   // Seals and writes all published blocks; at shutdown. False: the deadline passed first.
   virtual bool flush(std::int64_t timeout_ms) = 0;
   // Drops all unpinned RAM blocks (tests, and the audit's restart arms).

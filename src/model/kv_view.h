@@ -28,8 +28,8 @@ struct CacheGroup {
     checkpoint,  // One state of `checkpoint_bytes` per stored position (recurrent layers).
   };
   Kind kind = Kind::full;
-  std::int64_t window = 0;              // Tokens; window and chunk kinds.
-  std::int64_t checkpoint_bytes = 0;    // checkpoint kind.
+  std::int64_t window = 0;            // Tokens; window and chunk kinds.
+  std::int64_t checkpoint_bytes = 0;  // checkpoint kind.
   std::vector<CacheLayer> layers;
 
   // The first position whose state a token at `position` reads. position >= 0.
@@ -49,12 +49,12 @@ struct CacheGroup {
 struct BlockLayout {
   struct Slice {
     LayerIndex layer;
-    std::int64_t offset = 0;            // Of the slice inside the block; a multiple of 4096.
-    std::int64_t bytes = 0;             // Padded; a multiple of 4096.
-    kernels::KvLayer kv;                // k_offset and v_offset count from the block's start.
+    std::int64_t offset = 0;  // Of the slice inside the block; a multiple of 4096.
+    std::int64_t bytes = 0;   // Padded; a multiple of 4096.
+    kernels::KvLayer kv;      // k_offset and v_offset count from the block's start.
   };
-  std::vector<Slice> slices;            // In the group's layer order.
-  std::int64_t block_bytes = 0;         // Sum of the slices.
+  std::vector<Slice> slices;     // In the group's layer order.
+  std::int64_t block_bytes = 0;  // Sum of the slices.
 };
 inline constexpr std::int64_t kSliceAlign = 4096;
 BlockLayout block_layout(const CacheGroup& group, kernels::KvType k_type, kernels::KvType v_type);

@@ -73,12 +73,12 @@ class RealFile final : public File {
     return ::ftruncate(fd_, static_cast<off_t>(size)) == 0 ? Status() : errno_status(errno, "truncate", path_);
   }
   Result<std::uint64_t> size() override {
-    struct stat s {};
+    struct stat s{};
     if (::fstat(fd_, &s) != 0) return errno_status(errno, "examine", path_);
     return static_cast<std::uint64_t>(s.st_size);
   }
   Result<std::uint64_t> allocated_bytes() override {
-    struct stat s {};
+    struct stat s{};
     if (::fstat(fd_, &s) != 0) return errno_status(errno, "examine", path_);
     return static_cast<std::uint64_t>(s.st_blocks) * 512;
   }
@@ -122,7 +122,7 @@ class RealFileSystem final : public FileSystem {
       if (error == EINVAL && options.access == OpenOptions::Access::create) ::unlink(path.c_str());
       return errno_status(error, "open", path);
     }
-    struct stat s {};
+    struct stat s{};
     if (::fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) {
       ::close(fd);
       return Status::io(fmt::format("cannot open {}: not a regular file", path.string()));
@@ -147,7 +147,7 @@ class RealFileSystem final : public FileSystem {
     errno = 0;
     while (const dirent* e = ::readdir(dir)) {
       const std::string_view name = e->d_name;
-      struct stat s {};
+      struct stat s{};
       if (name != "." && name != ".." && ::fstatat(::dirfd(dir), e->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0) {
         const auto kind = S_ISREG(s.st_mode)   ? DirEntry::Kind::file
                           : S_ISDIR(s.st_mode) ? DirEntry::Kind::folder
@@ -173,10 +173,10 @@ class RealFileSystem final : public FileSystem {
       if (::mkdir(built.c_str(), 0700) == 0 || errno == EEXIST) continue;
       // A parent that exists but may not be written says EACCES or EROFS rather than EEXIST on some systems.
       const int error = errno;
-      struct stat s {};
+      struct stat s{};
       if (::stat(built.c_str(), &s) != 0 || !S_ISDIR(s.st_mode)) return errno_status(error, "create the folder", built);
     }
-    struct stat s {};
+    struct stat s{};
     if (::stat(folder.c_str(), &s) != 0) return errno_status(errno, "create the folder", folder);
     return S_ISDIR(s.st_mode) ? Status() : errno_status(ENOTDIR, "create the folder", folder);
   }
@@ -202,7 +202,7 @@ class RealFileSystem final : public FileSystem {
   }
 
   Result<DiskSpace> space(const std::filesystem::path& folder) override {
-    struct statvfs s {};
+    struct statvfs s{};
     if (::statvfs(folder.c_str(), &s) != 0) return errno_status(errno, "examine", folder);
     return DiskSpace{.free_bytes = std::uint64_t{s.f_bavail} * s.f_frsize,
                      .total_bytes = std::uint64_t{s.f_blocks} * s.f_frsize};

@@ -133,7 +133,7 @@ Result<SourceFile> SourceFile::open(const std::filesystem::path& path) {
     if (error == ENOENT || error == ENOTDIR) return Status::not_found(status.message());
     return status;
   }
-  struct stat info {};
+  struct stat info{};
   if (fstat(file.fd_, &info) != 0) return failed("stat", path, errno);
   if (S_ISDIR(info.st_mode)) return Status::invalid(fmt::format("{}: is a folder, expected a file", path.string()));
   if (!S_ISREG(info.st_mode)) {
@@ -144,7 +144,7 @@ Result<SourceFile> SourceFile::open(const std::filesystem::path& path) {
 }
 
 Result<std::uint64_t> SourceFile::size_now() const {
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd_, &info) != 0) return failed("stat", path_, errno);
   return static_cast<std::uint64_t>(info.st_size);
 }

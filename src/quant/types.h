@@ -10,11 +10,39 @@ namespace lode::quant {
 
 // The numbers are GGUF's own type numbers (ggml's `ggml_type`).
 enum class DType : std::uint32_t {
-  f32 = 0, f16 = 1, q4_0 = 2, q4_1 = 3, q5_0 = 6, q5_1 = 7, q8_0 = 8,
-  q2_k = 10, q3_k = 11, q4_k = 12, q5_k = 13, q6_k = 14,
-  iq2_xxs = 16, iq2_xs = 17, iq3_xxs = 18, iq1_s = 19, iq4_nl = 20, iq3_s = 21, iq2_s = 22, iq4_xs = 23,
-  i8 = 24, i16 = 25, i32 = 26, i64 = 27, f64 = 28, iq1_m = 29, bf16 = 30, tq1_0 = 34, tq2_0 = 35, mxfp4 = 39,
-  nvfp4 = 40, q1_0 = 41, q2_0 = 42,
+  f32 = 0,
+  f16 = 1,
+  q4_0 = 2,
+  q4_1 = 3,
+  q5_0 = 6,
+  q5_1 = 7,
+  q8_0 = 8,
+  q2_k = 10,
+  q3_k = 11,
+  q4_k = 12,
+  q5_k = 13,
+  q6_k = 14,
+  iq2_xxs = 16,
+  iq2_xs = 17,
+  iq3_xxs = 18,
+  iq1_s = 19,
+  iq4_nl = 20,
+  iq3_s = 21,
+  iq2_s = 22,
+  iq4_xs = 23,
+  i8 = 24,
+  i16 = 25,
+  i32 = 26,
+  i64 = 27,
+  f64 = 28,
+  iq1_m = 29,
+  bf16 = 30,
+  tq1_0 = 34,
+  tq2_0 = 35,
+  mxfp4 = 39,
+  nvfp4 = 40,
+  q1_0 = 41,
+  q2_0 = 42,
 };
 
 // How activations must be quantized for a matrix of a format. g32: int8, one f32 scale per 32 values. g256: int8, one
@@ -23,11 +51,11 @@ enum class ActFormat : std::uint8_t { f32, g32, g256 };
 
 struct TypeInfo {
   DType type;
-  std::string_view name;     // "Q5_0"
-  std::int64_t block;        // Values in a block along a row.
+  std::string_view name;  // "Q5_0"
+  std::int64_t block;     // Values in a block along a row.
   std::int64_t block_bytes;
   ActFormat act;
-  bool computable;           // dequantize_row and the matrix kernels exist; otherwise only the size is known.
+  bool computable;  // dequantize_row and the matrix kernels exist; otherwise only the size is known.
 };
 
 // nullptr for a number that is no (longer a) type.

@@ -11,7 +11,8 @@ extern const Table kTable;
 
 void embed(Stream&, const Matrix& table, const TokenId* ids, std::int64_t n, float scale, float* out);
 void matmul(Stream&, std::span<const MatmulJob> jobs, Acts& x);
-void rms_norm(Stream&, const float* x, const float* weight, float eps, std::int64_t rows, std::int64_t width, float* out);
+void rms_norm(Stream&, const float* x, const float* weight, float eps, std::int64_t rows, std::int64_t width,
+              float* out);
 void add(Stream&, float* y, const float* x, std::int64_t count);
 void add_bias(Stream&, float* y, const float* bias, std::int64_t n, std::int64_t width);
 void rope_table(Stream&, const std::int64_t* positions, std::int64_t n, const double* inv_freq, std::int64_t pairs,
@@ -32,7 +33,8 @@ extern const Table kTable;
 
 void embed(Stream&, const Matrix& table, const TokenId* ids, std::int64_t n, float scale, float* out);
 void matmul(Stream&, std::span<const MatmulJob> jobs, Acts& x);
-void rms_norm(Stream&, const float* x, const float* weight, float eps, std::int64_t rows, std::int64_t width, float* out);
+void rms_norm(Stream&, const float* x, const float* weight, float eps, std::int64_t rows, std::int64_t width,
+              float* out);
 void add(Stream&, float* y, const float* x, std::int64_t count);
 void add_bias(Stream&, float* y, const float* bias, std::int64_t n, std::int64_t width);
 void rope_table(Stream&, const std::int64_t* positions, std::int64_t n, const double* inv_freq, std::int64_t pairs,
