@@ -470,7 +470,10 @@ TEST_P(RealDisk, WritesPrivatelyAndReadsBack) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(temp.path)) {
     using std::filesystem::perms;
     EXPECT_EQ(entry.status().permissions() & (perms::group_all | perms::others_all), perms::none) << entry.path();
-    if (entry.is_regular_file()) allocated += static_cast<std::uint64_t>(s.st_blocks) * 512;
+    if (!entry.is_regular_file()) continue;
+    auto file = platform::real_file_system().open(entry.path(), {});
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    allocated += file.value()->allocated_bytes().value();
   }
   EXPECT_EQ(h.tier->stats().bytes_allocated, allocated);
   ASSERT_TRUE(h.open().ok());
