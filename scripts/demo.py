@@ -32,8 +32,9 @@ class Progress:
         while not self.ended.wait(0.25 if self.tty else 10):
             seconds = time.monotonic() - self.begin
             bar = '#' * int(self.share * 30)
-            line = f'{self.what}: [{bar:<30}] {self.share:4.0%} of {self.total or "?"} tokens, {seconds:.0f} s'
-            print(f'\r{line}' if self.tty else line, end='' if self.tty else '\n', file=sys.stderr, flush=True)
+            state = 'answering' if self.share >= 1 else f'{self.share:4.0%} of {self.total or "?"} prompt tokens'
+            line = f'{self.what}: [{bar:<30}] {state}, {seconds:.0f} s'
+            print(f'\r{line:<100}' if self.tty else line, end='' if self.tty else '\n', file=sys.stderr, flush=True)
 
     def __enter__(self):
         if not self.tty:
