@@ -18,7 +18,6 @@ void run_plan(Flags& flags) {
   if (!engine.ok()) fail(engine.status());
   const auto& info = (*engine)->info();
   fmt::print("{}{}", info.plan_text, info.plan_text.ends_with('\n') ? "" : "\n");
-  for (const auto& note : info.notes) fmt::print("{}\n", note);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "cli/commands.h"
@@ -61,7 +62,11 @@ void set_up_log(const Flags& flags) {
 void say_what_is_loaded(const engine::EngineInfo& info) {
   fmt::print(stderr, "{}\n", info.description);
   if (!info.plan_text.empty()) fmt::print(stderr, "{}{}", info.plan_text, info.plan_text.ends_with('\n') ? "" : "\n");
-  for (const auto& note : info.notes) fmt::print(stderr, "{}\n", note);
+  for (std::string_view note : info.notes) {
+    constexpr std::string_view kWarning = "warning: ";  // The plan's own lines have said it already, capitalized.
+    const auto words = note.starts_with(kWarning) ? note.substr(kWarning.size()) : note;
+    if (info.plan_text.find(words) == std::string::npos) fmt::print(stderr, "{}\n", note);
+  }
   fmt::print(stderr, "{} slots of {} tokens, chunk {}, {} threads, {}; loaded in {:.0f} ms\n", info.slots,
              info.context_max, info.chunk, info.threads, info.isa, info.load_ms);
 }

@@ -45,7 +45,7 @@ TEST_F(DiskFaults, AnyFlippedByteIsAMissOfThatPartOnly) {
   const auto sound = *h.fake.contents(path);
   const std::uint64_t header = ExtentShape::of(h.config.groups[0], 16).header_bytes();
   for (const bool while_open : {true, false}) {
-    for (std::size_t at = 0; at < sound.size(); at += at < 200 ? 11 : 1777) {
+    for (std::size_t at = 0; at < sound.size(); at += (at < 200 ? 11 : 1777) * kStride) {
       h.fake.set_contents(path, sound);
       ASSERT_TRUE(h.open().ok());
       if (h.contained(kFull, chain) == 0) {  // Set aside in the last round: written again.
@@ -79,7 +79,7 @@ TEST_F(DiskFaults, AnyCutOrLongerFileIsAMiss) {
     const auto path = h.extents().at(0);
     const auto sound = *h.fake.contents(path);
     std::vector<std::size_t> sizes = {0, 1, 511, 4095, sound.size() - 1, sound.size() + 1, sound.size() + 4096};
-    for (std::size_t n = 4096; n < sound.size(); n += 4096) sizes.push_back(n), sizes.push_back(n + 77);
+    for (std::size_t n = 4096; n < sound.size(); n += 4096 * kStride) sizes.push_back(n), sizes.push_back(n + 77);
     for (const std::size_t size : sizes) {
       h.fake.set_contents(path, sound);
       ASSERT_TRUE(h.open().ok());
@@ -113,7 +113,7 @@ TEST_F(DiskFaults, ADamagedLogIsRebuiltFromTheExtents) {
   ASSERT_TRUE(h.tier->flush(kSoon));
   h.tier.reset();
   const auto sound = *h.fake.contents(h.own() / "index.log");
-  for (std::size_t at = 0; at < sound.size(); at += 331) {
+  for (std::size_t at = 0; at < sound.size(); at += 331 * kStride) {
     auto bytes = sound;
     if (at % 2) bytes.resize(at);
     else bytes[at] ^= std::byte{1};

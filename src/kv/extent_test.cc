@@ -1,5 +1,6 @@
 #include "kv/extent.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "kv/disk_test_util.h"
@@ -42,6 +43,39 @@ TEST(Extent, HeadersSurviveTheRoundTrip) {
       EXPECT_EQ(parsed->model_fingerprint, h.model_fingerprint);
     }
   }
+}
+
+// The worked example of docs/kv-format.md: two blocks of one layer.
+TEST(Extent, TheWorkedExampleOfTheDocumentation) {
+  model::BlockLayout layout = test::make_layout({4096}, 0, 1);
+  layout.slices[0].kv = {.kv_heads = 1, .k_dim = 32, .v_dim = 32, .k_offset = 0, .v_offset = 2048};
+  RootInputs root;
+  for (std::size_t i = 0; i < 32; ++i) root.model_fingerprint[i] = static_cast<std::uint8_t>(i);
+  root.k_type = root.v_type = "f16", root.numerics_id = "cpu-1", root.placement = "cpu", root.rope = "1";
+  ExtentHeader h;
+  h.model_fingerprint = root.model_fingerprint;
+  h.slice_bytes = {4096};
+  BlockKey key = h.meta.parent = root_key(root);
+  for (int block = 0; block < 2; ++block) {
+    auto& ids = h.meta.ids.emplace_back();
+    for (int i = 0; i < kBlockTokens; ++i) ids[static_cast<std::size_t>(i)] = 1000 + 32 * block + i;
+    h.meta.keys.push_back(key = child_key(key, ids));
+    h.checksums.push_back(checksum(std::vector<std::byte>(4096, std::byte(block == 0 ? 0x11 : 0x22))));
+  }
+  h.meta.name = {key, layout_id(GroupId{0}, layout), 0, 2};
+  EXPECT_EQ(h.meta.name.file_name(),
+            "50eef42cf254d74554baac0e0ca793e2cdbee4bd1ac3f010e1e38bf47540822d-6445052f957c5655-0-2.kvx");
+  const auto bytes = encode_header(h);
+  ASSERT_EQ(bytes.size(), 4096u);
+  const auto dump = [&](std::size_t at, std::size_t n) {
+    std::string text;
+    for (std::size_t i = at; i < at + n; ++i) text += fmt::format("{:02x}", std::to_integer<unsigned>(bytes[i]));
+    return text;
+  };
+  EXPECT_EQ(dump(0, 32), "4c4f44454b56580001000000001000005c5bd90228aa668b55567c952f054564");
+  EXPECT_EQ(dump(96, 40), "00000000000000000000000002000000010000000000000000300000000000000010000000000000");
+  EXPECT_EQ(dump(456, 16), "bb74b1b53d4047e6a2106b1731a909b5");
+  EXPECT_EQ(ExtentShape(h.slice_bytes, 2).file_bytes(), 12288u);
 }
 
 TEST(Extent, AnyFlippedByteAndAnyCutOfAHeaderIsSeen) {

@@ -16,6 +16,7 @@ namespace lode::kv {
 struct Load {
   ReadTicket* ticket = nullptr;
   std::vector<Copy*> copies;
+  std::int64_t ended_ns = 0;  // When a step first saw that it had ended; 0: not yet.
 };
 
 class Restorer {

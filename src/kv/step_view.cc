@@ -4,8 +4,8 @@
 
 namespace lode::kv {
 
-StepView::StepView(std::span<const model::BlockLayout> layouts, int sequences_max)
-    : layouts_(layouts), runs_(layouts.size()) {
+StepView::StepView(std::span<const model::BlockLayout> layouts, int sequences_max, platform::Clock& clock)
+    : clock_(clock), layouts_(layouts), runs_(layouts.size()) {
   for (std::size_t g = 0; g < layouts.size(); ++g)
     for (std::size_t s = 0; s < layouts[g].slices.size(); ++s) {
       const std::size_t l = layouts[g].slices[s].layer.v;
@@ -50,7 +50,10 @@ const kernels::KvLayer& StepView::layer(LayerIndex layer) {
 Status StepView::wait(LayerIndex layer) {
   for (const Sequence* s : seqs_) {
     bool sound = !s->broken;
-    for (const Load* load : s->loads) sound = sound && load->ticket->wait_layer(layer);
+    for (Load* load : s->loads) {
+      sound = sound && load->ticket->wait_layer(layer);
+      if (load->ended_ns == 0 && load->ticket->done()) load->ended_ns = clock_.now_ns();
+    }
     if (!sound)
       return Status::corrupt(
           "a restored KV block is damaged or could not be read: repair the sequence and compute it again");

@@ -12,7 +12,7 @@ namespace lode::kv {
 
 class StepView final : public model::KvView {
  public:
-  StepView(std::span<const model::BlockLayout> layouts, int sequences_max);
+  StepView(std::span<const model::BlockLayout> layouts, int sequences_max, platform::Clock& clock);
   // Points the view at these runs; they have slots for all their positions.
   void bind(std::span<const Store::RunSpec> specs);
 
@@ -27,6 +27,7 @@ class StepView final : public model::KvView {
   };
   const Place& place(LayerIndex layer) const;
 
+  platform::Clock& clock_;
   const std::span<const model::BlockLayout> layouts_;  // [groups]; the store's.
   std::vector<Place> places_;                          // [layers]
   std::vector<std::vector<kernels::KvRun>> runs_;      // [groups][runs of this step]

@@ -106,7 +106,7 @@ StoreImpl::StoreImpl(const StoreConfig& config, std::vector<model::BlockLayout> 
       ram_(std::move(ram)),
       index_(config.groups.size()),
       evictor_(config_.groups, index_, *ram_, disk_.get()),
-      view_(layouts_, config.sequences_max) {
+      view_(layouts_, config.sequences_max, clock) {
   if (!disk_) return;
   packer_ = std::make_unique<ExtentPacker>(*disk_, *ram_, index_);
   restorer_ = std::make_unique<Restorer>(layouts_, *disk_, *ram_, index_);

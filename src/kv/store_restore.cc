@@ -9,12 +9,13 @@ namespace lode::kv {
 // it: they are repaired before their next step. Waiting ones look for another resume point at once.
 void StoreImpl::end_load(Load* load) {
   damaged_.clear();
+  const std::int64_t ended_ns = load->ended_ns ? load->ended_ns : clock_.now_ns();
   restorer_->finish(load, damaged_);
   for (Sequence* seq : live_) {
     const auto at = std::find(seq->loads.begin(), seq->loads.end(), load);
     if (at == seq->loads.end()) continue;
     seq->loads.erase(at);
-    seq->reuse.load_ms = static_cast<double>(clock_.now_ns() - seq->opened_ns) / 1e6;
+    seq->reuse.load_ms = static_cast<double>(ended_ns - seq->opened_ns) / 1e6;
     if (!damaged_.empty()) seq->broken = true;
   }
   if (damaged_.empty()) return;

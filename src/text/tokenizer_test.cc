@@ -182,6 +182,16 @@ TEST(Tokenizer, MergesBestScoreFirstThenLeftmost) {
   EXPECT_EQ(pieces(*t, t->encode("     a", kPlain)), (std::vector<std::string>{"    ", " a"}));
 }
 
+TEST(Tokenizer, TokensOfRawSpacesAreOnlyCutOutWhole) {
+  auto v = spm_vocab();
+  v.data.add_space_prefix = false;
+  const TokenId user = v.add("  b", TokenKind::user_defined, 100);
+  auto t = v.tokenizer();
+  EXPECT_EQ(t->encode("  b", kPlain), Ids{user});
+  // Written with U+2581 the text is not that token's; it merges as two spaces and a letter do.
+  EXPECT_EQ(pieces(*t, t->encode("\u2581\u2581b", kPlain)), (std::vector<std::string>{"  ", "b"}));
+}
+
 TEST(Merge, ScanAndHeapAgree) {
   auto v = spm_vocab();
   auto vocab = Vocab::make(v.done());
