@@ -75,7 +75,8 @@ int main(int argc, const char* const* argv) {
   // CLI11 takes its arguments from the last to the first.
   std::vector<std::string> arguments;
   for (int i = argc - 1; i > 0; --i) arguments.emplace_back(argv[i]);
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr)
+  const auto is_named = [&](CLI::App* command) { return command->check_name(argv[1]); };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
     return usage_error(fmt::format("'{}' is not a command", argv[1]));
   bool ours = true;  // What follows "--" is meant for somebody else.
   for (auto it = arguments.rbegin(); it != arguments.rend(); ++it) {
