@@ -11,7 +11,7 @@ import pytest
 
 import lode_client as lc
 
-TEXT_CHARS = 6000  # About 1,300 Gemma tokens: past the window, three extents a group.
+TEXT_CHARS = 4000  # About 870 Gemma tokens: past the window, two extents a group.
 
 
 def prompt_of(number, chars=TEXT_CHARS):
@@ -109,7 +109,7 @@ def test_every_region_damaged(gemma, serve, workdir, filled, request):
         cases = cases[::3] + cases[-4:]
     noticed = 0
     for name, change in cases:
-        kv = f'case'
+        kv = 'case'
         shutil.rmtree(workdir / kv, ignore_errors=True)
         shutil.copytree(store, workdir / kv)
         for path in extents(workdir / kv):
