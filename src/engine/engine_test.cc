@@ -116,6 +116,16 @@ TEST_P(EngineTest, AnswersAndCountsTokens) {
   EXPECT_EQ(c.tokens[0].top[0].first, c.tokens[0].id);
 }
 
+// A reply follows its prompt: the space that its first token begins with is text.
+TEST_P(EngineTest, B11_TheFirstSpaceOfAReplyStays) {
+  auto engine = make();
+  Collector c;
+  Request r = request(prompt(40), 3);
+  r.sampling.logit_bias = {{103, 1e6f}};  // "▁the" in both vocabularies.
+  run(*engine, std::move(r), c);
+  EXPECT_EQ(c.text, " the the the");
+}
+
 TEST_P(EngineTest, WarmEqualsColdAndReusesWholeBlocks) {
   auto engine = make();
   Collector cold, warm, other;

@@ -20,7 +20,7 @@ struct Live {
         sink(std::move(sink_)),
         tokens(std::move(request.prompt)),
         prompt_n(static_cast<std::int64_t>(tokens.size())),
-        text(tokenizer),
+        text(tokenizer, {.start = text::Detokenizer::Start::continuation}),
         stops(request.stop),
         submitted_ns(now_ns) {}
 
