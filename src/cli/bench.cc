@@ -161,8 +161,7 @@ Status Run::calibrate() {
   return Status::success();
 }
 
-// One long prompt: nobody has seen it; asked again with another question; and again after a restart. A model that would
-// rather end its turn at once still has a first token.
+// One long prompt: nobody has seen it; asked again with another question; and again after a restart.
 Status Run::ttft() {
   const std::string misfits = misfit(options_.prompt_tokens + 128);
   if (!misfits.empty()) {
@@ -181,11 +180,11 @@ Status Run::ttft() {
                                .answer = needle.answer,
                                .prompt_speed = Ask::PromptSpeed::whole});
     send(row("ttft", "warm, other question"),
-         {.prompt = with("Who is named first in this text?"), .end = Ask::End::length, .end = Ask::End::length});
+         {.prompt = with("Who is named first in this text?"), .end = Ask::End::length});
     if (!target_.owns_server()) continue;
     LODE_RETURN_IF_ERROR(target_.restart());
     send(row("ttft", "after restart"),
-         {.prompt = with(needle.question), .end = Ask::End::length, .end = Ask::End::length, .answer = needle.answer});
+         {.prompt = with(needle.question), .end = Ask::End::length, .answer = needle.answer});
   }
   if (!target_.owns_server()) row("ttft", "after restart").skipped = "the server belongs to somebody else";
   return Status::success();
