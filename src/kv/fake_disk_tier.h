@@ -27,7 +27,8 @@ class FakeDiskTier final : public DiskTier {
       DiskBlock block;
       std::map<std::uint32_t, std::vector<std::byte>> bytes;  // By group.
       std::set<std::uint32_t> damaged;                        // Groups whose read fails, once and for all.
-      std::set<std::uint32_t> flaky;  // Groups whose next read fails, though the bytes are fine.
+      std::set<std::uint32_t> flaky;     // Groups whose next read fails, though the bytes are fine.
+      std::set<std::uint32_t> stubborn;  // Groups whose reads all fail, though they stay listed.
     };
     std::map<BlockKey, Entry> blocks;
   };
@@ -135,7 +136,8 @@ class FakeDiskTier final : public DiskTier {
         const auto it = tier->stored_->blocks.find(items[i].key);
         const bool have = it != tier->stored_->blocks.end() && it->second.bytes.contains(items[i].group.v);
         const auto size = static_cast<std::size_t>(tier->layouts_[items[i].group.v].block_bytes);
-        const bool passing = have && it->second.flaky.erase(items[i].group.v) > 0;
+        const bool passing =
+            have && (it->second.flaky.erase(items[i].group.v) > 0 || it->second.stubborn.contains(items[i].group.v));
         if (!have || passing || it->second.damaged.contains(items[i].group.v)) {
           std::memset(items[i].dst, 0xEE, size);  // A failed read may have scribbled.
           if (have && !passing) it->second.bytes.erase(items[i].group.v);

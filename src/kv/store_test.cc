@@ -316,6 +316,28 @@ TEST(Store, ADamagedBlockIsDroppedAndTheSequenceGoesOn) {
   EXPECT_EQ(rig.serve(document).tokens_reused, 768) << "the block was written anew";
 }
 
+// No descriptors left, say: the disk tier still lists the blocks, and every read of them fails.
+TEST(Store, ReadsThatKeepFailingAreNotTriedAgain) {
+  std::mt19937 rng(22);
+  Rig rig({.disk = Disk::fake});
+  const Tokens document = random_tokens(rng, 500);
+  rig.serve(document);
+  rig.store->flush(1000);
+  rig.restart();
+  for (auto& [key, entry] : rig.stored->blocks)
+    if (entry.block.index >= 4) entry.stubborn = {0, 1};
+  auto run = rig.open(document);
+  int repairs = 0;
+  while (rig.left(*run) > 0 && repairs < 10) {
+    const std::int64_t count = std::min<std::int64_t>(rig.left(*run), 64);
+    ASSERT_TRUE(rig.store->grow(*run->seq, count).ok());
+    repairs += rig.step({{&*run, count}}) == Rig::Stepped::repaired;
+  }
+  EXPECT_EQ(repairs, 1);
+  EXPECT_EQ(rig.store->reuse(*run->seq).tokens_reused, 128);
+  rig.close(*run);
+}
+
 TEST(Store, RepairOfASoundSequenceDoesNothing) {
   std::mt19937 rng(19);
   Rig rig({.disk = Disk::fake});

@@ -63,7 +63,7 @@ struct RigOptions {
   BlockKey (*root_key)(const RootInputs&) = &kv::root_key;
   std::string k_type = "f16";  // Of the root key only.
   // Instead of the fake: called at every start.
-  std::function<std::unique_ptr<DiskTier>(const std::vector<model::BlockLayout>&)> make_disk;
+  std::function<std::unique_ptr<DiskTier>(const std::vector<model::BlockLayout>&)> make_disk = {};
 };
 
 class Rig {
