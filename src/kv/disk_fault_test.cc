@@ -16,17 +16,7 @@ using platform::FakeFileSystem;
 constexpr std::int64_t kSoon = 20'000;
 
 // Operations between two faults. A sanitizer makes the fake disk some thirty times slower; there a sample must do.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t kStride = 11;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-constexpr std::uint64_t kStride = 11;
-#else
-constexpr std::uint64_t kStride = 1;
-#endif
-#else
-constexpr std::uint64_t kStride = 1;
-#endif
+constexpr std::uint64_t kStride = kSanitized ? 11 : 1;
 
 // Hundreds of deliberate faults would each say so.
 class DiskFaults : public ::testing::Test {

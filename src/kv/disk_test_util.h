@@ -22,6 +22,18 @@
 
 namespace lode::kv::test {
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 // Slices of the given bytes, for layers first, first + step, ...
 inline model::BlockLayout make_layout(std::vector<std::int64_t> slice_bytes, std::uint32_t first, std::uint32_t step) {
   model::BlockLayout layout;
