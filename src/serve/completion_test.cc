@@ -344,6 +344,16 @@ TEST_F(CompletionTest, RefusalsOfTheEngineKeepTheirMeaning) {
   }
 }
 
+TEST_F(CompletionTest, AnExceptionEndsOneRequestOnly) {
+  start({.text = FakeEngine::Script::Text::endless, .throw_from = 2});
+  Client client(server->port());
+  client.post("/v1/completions", R"({"prompt":"p","n":3})");
+  EXPECT_EQ(client.read().status, 500);
+  EXPECT_TRUE(eventually([&] { return engine->live() == 0; }));
+  client.get("/health");
+  EXPECT_EQ(client.read().status, 200);
+}
+
 TEST_F(CompletionTest, ARefusedChoiceCancelsTheOthers) {
   start({.text = FakeEngine::Script::Text::endless, .refuse = Status(Code::unavailable, "full"), .refuse_from = 2});
   const Reply reply = complete(R"({"prompt":"p","n":4})");

@@ -111,7 +111,7 @@ void Connection::close(Close how) {
 }
 
 void Connection::post(std::function<void()> fn) {
-  asio::post(socket_.get_executor(), [self = shared_from_this(), fn = std::move(fn)] { fn(); });
+  asio::post(socket_.get_executor(), [self = shared_from_this(), fn = std::move(fn)] { self->guarded(fn); });
 }
 
 // ---- Reading
@@ -173,11 +173,17 @@ void Connection::dispatch() {
   state_ = State::answering;
   counters_.requests.fetch_add(1);
   count_open(+1);
+  guarded([this] { handler_(shared_from_this()); });
+}
+
+// A library's exception (out of memory, say) ends this request, never the server.
+void Connection::guarded(const std::function<void()>& fn) {
   try {
-    handler_(shared_from_this());
-  } catch (const std::exception& e) {  // A library's exception ends this request, never the server.
+    fn();
+  } catch (const std::exception& e) {
     spdlog::error("internal error while answering {}: {}", request_.method, e.what());
     if (state_ != State::answering) return;
+    if (const auto observer = std::move(observer_)) observer->on_gone();  // Its work is for nobody now.
     if (streaming_) return abort_stream();
     reply(to_reply(ApiError{.message = "internal error"}));
   }

@@ -60,6 +60,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   void on_read(const boost::system::error_code& error, std::size_t bytes);
   void feed();
   void dispatch();
+  void guarded(const std::function<void()>& fn);
   void reject(const boost::system::error_code& error);
   void send_head(int status, std::string_view content_type, const HttpReply* reply);
   void finish_answer();  // The answer is queued whole.

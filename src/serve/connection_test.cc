@@ -183,6 +183,7 @@ TEST_F(ConnectionTest, AStreamNobodyReadsIsBoundedAndThenCancelled) {
 
 TEST_F(ConnectionTest, AClientThatStopsReadingTimesOut) {
   options.connection.write_timeout = std::chrono::milliseconds(100);
+  options.connection.unsent_bytes_max = 1 << 30;  // Time alone must do it.
   options.connection.send_buffer_bytes = 4096;
   start({.reply = "0123456789", .text = FakeEngine::Script::Text::endless, .step = std::chrono::microseconds(1)});
   Client slow(server->port(), 4096);

@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -74,6 +75,7 @@ class FakeEngine : public engine::Engine {
     std::chrono::microseconds step{200};
     Status refuse;                // Not ok: what submit returns from `refuse_from` on.
     std::size_t refuse_from = 0;  // Submissions that go well before.
+    std::size_t throw_from = std::numeric_limits<std::size_t>::max();  // submit throws from here on.
     std::int64_t context = 1000;
     float logprob = -0.5f;
   };
@@ -96,6 +98,7 @@ class FakeEngine : public engine::Engine {
 
   Result<engine::RequestId> submit(engine::Request request, engine::EventSink sink) override {
     const std::lock_guard lock(mutex_);
+    if (submitted_.size() >= script_.throw_from) throw std::bad_alloc();
     if (!script_.refuse.ok() && submitted_.size() >= script_.refuse_from) return script_.refuse;
     if (stopping_) return Status(Code::unavailable, "stopping");
     if (request.prompt.empty()) return Status::invalid("the prompt is empty");
