@@ -38,15 +38,29 @@ void add_size(CLI::App& command, const char* name, const char* what, std::string
 }
 
 // A flag of the design that this version does not honour. Only `harmless` is accepted: it asks for what is done anyway.
-void refuse(CLI::App& command, const std::string& name, const std::string& harmless, const std::string& why) {
+struct Refusal {
+  const char *name, *typed, *harmless, *why;
+};
+constexpr Refusal kRefusals[] = {
+    {"--ngl,--gpu-layers", "-ngl", "0", "this build computes on the CPU only"},
+    {"--vram", "--vram", "0", "this build computes on the CPU only"},
+    {"--n-cpu-moe", "--n-cpu-moe", "", "experts are not offloaded yet"},
+    {"--moe-cache-mib", "--moe-cache-mib", "0", "there is no expert cache yet"},
+    {"--expert-ram", "--expert-ram", "", "there is no expert cache yet"},
+    {"--draft", "--draft", "off", "there is no drafting yet"},
+    {"--fit-target", "--fit-target", "", "--memory bounds what is used"},
+    {"--slot-save-path", "--slot-save-path", "", "prompts are kept automatically, see --kv-disk"},
+};
+
+void refuse(CLI::App& command, const Refusal& refusal) {
   command
       .add_option_function<std::string>(
-          name,
-          [name, harmless, why](const std::string& value) {
+          refusal.name,
+          [r = &refusal](const std::string& value) {
+            const std::string_view harmless = r->harmless;
             if (!harmless.empty() && value == harmless) return;
             const std::string instead = harmless.empty() ? "" : fmt::format("; only '{}' is accepted", harmless);
-            throw CLI::ValidationError(
-                fmt::format("{} is not in this version: {}{}", name.substr(0, name.find(',')), why, instead));
+            throw CLI::ValidationError(fmt::format("{} is not in this version: {}{}", r->typed, r->why, instead));
           })
       ->group("");  // Not in --help.
 }
@@ -108,14 +122,7 @@ void add_engine_flags(CLI::App& command, engine::EngineOptions& options) {
   add_size(command, "--kv-disk-max", "Most disk space of the KV store; default: 10% of what is free",
            options.kv_disk_max);
 
-  refuse(command, "--ngl,--gpu-layers", "0", "this build computes on the CPU only");
-  refuse(command, "--vram", "0", "this build computes on the CPU only");
-  refuse(command, "--n-cpu-moe", "", "experts are not offloaded yet");
-  refuse(command, "--moe-cache-mib", "0", "there is no expert cache yet");
-  refuse(command, "--expert-ram", "", "there is no expert cache yet");
-  refuse(command, "--draft", "off", "there is no drafting yet");
-  refuse(command, "--fit-target", "", "--memory bounds what is used");
-  refuse(command, "--slot-save-path", "", "prompts are kept automatically, see --kv-disk");
+  for (const Refusal& refusal : kRefusals) refuse(command, refusal);
 }
 
 }  // namespace lode::cli
