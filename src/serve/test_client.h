@@ -140,6 +140,7 @@ class Client {
 
  private:
   bool more() {
+    if (ended_ || silent_) return false;
     char bytes[16384];
     std::optional<boost::system::error_code> result;
     std::size_t n = 0;
@@ -149,12 +150,13 @@ class Client {
     });
     io_.restart();
     io_.run_for(timeout_);
-    if (!result) {  // Silent for too long.
+    if (!result) {
+      silent_ = true;
       close();
       io_.run();
       return false;
     }
-    ended_ = ended_ || *result;
+    ended_ = bool(*result);
     in_.append(bytes, n);
     return !*result;
   }
@@ -162,7 +164,9 @@ class Client {
   const std::chrono::seconds timeout_;
   boost::asio::io_context io_{1};
   boost::asio::ip::tcp::socket socket_{io_};
-  bool connected_ = false, ended_ = false;
+  bool connected_ = false;
+  bool ended_ = false;   // The server closed its side.
+  bool silent_ = false;  // Nothing came for `timeout_`.
   std::string in_;
 };
 
