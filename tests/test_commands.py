@@ -36,3 +36,23 @@ def test_wrong_calls_say_what_is_wrong(workdir):
         done = lode(*args, timeout=30)
         assert done.returncode not in (0, 134, 139, -6, -11), (args, done)
         assert words in done.stderr + done.stdout, (args, done.stderr)
+
+
+def test_plan_adds_up(gemma):
+    plan = json.loads(lode('plan', gemma, '--memory', '1GiB', '--kv-disk', 'off', '--json').stdout)
+    assert sum(line['bytes'] for line in plan['memory']) == plan['memory_bytes'] <= 2**30
+    assert plan['weights_bytes'] > 200 * 2**20 and plan['context'] <= plan['context_trained'] == 32768
+    assert plan['disk_folder'] is None and plan['arena_bytes_max'] >= plan['sequence_bytes']
+
+
+def test_what_cannot_fit_is_refused_before_it_is_read(gemma):
+    """Reading 236 MiB of weights under 100 MiB must be refused with numbers and advice, without reading them first."""
+    for command in ('plan', 'serve'):
+        done = lode(command, gemma, '--memory', '100MiB', '--load-mode', 'read', '--kv-disk', 'off', timeout=30)
+        assert done.returncode == 1, done
+        assert 'MiB' in done.stderr and '--load-mode mmap' in done.stderr, done.stderr
+    child = subprocess.run(['/usr/bin/env', 'python3', '-c', 'import resource, subprocess, sys; '
+                            'subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, capture_output=True); '
+                            'print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)', str(lc.BINARY), 'serve', str(gemma),
+                            '--memory', '100MiB', '--load-mode', 'read', '--kv-disk', 'off'], capture_output=True, text=True, timeout=30)
+    assert int(child.stdout) < 100 * 1024, f'{int(child.stdout) // 1024} MiB were resident'

@@ -195,12 +195,12 @@ def test_folder_vanishes(gemma, serve, workdir, filled):
 class Tmpfs:
     """A small disk of its own; needs root and leave to mount."""
 
-    def __init__(self, path, size):
+    def __init__(self, path, options):
         path.mkdir()
         self.path = path
         if os.geteuid() != 0:
             pytest.skip('mounting a small disk needs root')
-        done = subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={size}', 'tmpfs', str(path)], capture_output=True, text=True)
+        done = subprocess.run(['mount', '-t', 'tmpfs', '-o', options, 'tmpfs', str(path)], capture_output=True, text=True)
         if done.returncode:
             pytest.skip(f'a small disk could not be mounted: {done.stderr.strip()}')
 
@@ -214,16 +214,21 @@ class Tmpfs:
         subprocess.run(['umount', '-l', str(self.path)], check=False)
 
 
-def test_full_disk(gemma, serve, workdir, filled):
-    """F06: writes that find no room publish nothing and change no answer."""
+@pytest.mark.parametrize('size, said', [
+    # Under the free-space floor from the start, and (no inode for another file) an ENOSPC in the middle of it.
+    ('size=3m', 'must stay so'), ('size=4g,nr_inodes=12', 'No space left'),
+], ids=['floor', 'enospc'])
+def test_full_disk(gemma, serve, workdir, filled, size, said):
+    """F06: writes that find no room publish nothing, change no answer, and are told of."""
     _, right = filled
-    with Tmpfs(workdir / 'small', '3m'):
+    with Tmpfs(workdir / 'small', size):
         server = serve(gemma, kv='small')
         for _ in range(2):
             assert answer(server, prompt_of(0)).same_as(right)
             answer(server, prompt_of(6))
             time.sleep(2.5)
         server.stop()
+        assert said in server.output(), server.output()
         server = serve(gemma, kv='small')
         assert answer(server, prompt_of(0)).same_as(right)
         server.kill()
@@ -231,7 +236,7 @@ def test_full_disk(gemma, serve, workdir, filled):
 
 def test_read_only_disk(gemma, serve, workdir, filled):
     store, right = filled
-    with Tmpfs(workdir / 'ro', '200m') as disk:
+    with Tmpfs(workdir / 'ro', 'size=200m') as disk:
         shutil.copytree(store, workdir / 'ro' / 'kv')
         disk.remount('ro')
         server = serve(gemma, kv='ro/kv')

@@ -78,3 +78,7 @@ def test_bits_of_real_models_long(model, workdir, request):
     """More than 512 tokens: past Gemma's window, the third span of attention, and a chunk boundary inside it."""
     count = 1100 if request.config.getoption('--full') else 545
     assert_same([['-t', 2, '--chunk', 512], ['-t', 2, '--chunk', 31]], some_ids(count, 49000, 3), model, workdir)
+
+
+def test_load_modes_give_the_same_bits(model, workdir):
+    assert_same([['--load-mode', mode] for mode in ('mmap', 'read', 'direct')], some_ids(9, 49000, 4), model, workdir)

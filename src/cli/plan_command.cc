@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
@@ -11,13 +12,14 @@ namespace {
 
 struct Flags {
   engine::EngineOptions engine;
+  bool json = false;
 };
 
 void run_plan(Flags& flags) {
-  auto engine = engine::Engine::create(flags.engine);
-  if (!engine.ok()) fail(engine.status());
-  const auto& info = (*engine)->info();
-  fmt::print("{}{}", info.plan_text, info.plan_text.ends_with('\n') ? "" : "\n");
+  const auto plan = engine::make_plan(flags.engine);
+  if (!plan.ok()) fail(plan.status());
+  if (flags.json) fmt::print("{}\n", plan->json().dump(2));
+  else fmt::print("{}", plan->text());
 }
 
 }  // namespace
@@ -27,6 +29,7 @@ void add_plan_command(CLI::App& app) {
   CLI::App& command = *app.add_subcommand("plan", "What would go where, and what it would cost");
   add_model_argument(command, flags->engine.model);
   add_engine_flags(command, flags->engine);
+  command.add_flag("--json", flags->json, "Print JSON instead of a table");
   on_run(command, flags, run_plan);
 }
 

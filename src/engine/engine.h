@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "gguf/gguf.h"
 #include "kernels/kernels.h"
+#include "plan/plan.h"
 #include "text/tokenizer.h"
 
 namespace lode::engine {
@@ -69,6 +70,9 @@ class Engine {
   // Stops admitting, gives running requests up to `drain_ms` (then cancels them), writes all published KV blocks.
   virtual void stop(std::int64_t drain_ms) = 0;
 };
+
+// What create() would plan, without loading weights or opening the store. The same errors.
+Result<plan::Plan> make_plan(const EngineOptions& options);
 
 // One sequence, all logits: for `lode eval` and tests. Runs `ids` in chunks of `chunk` through a fresh store of the
 // given KV types with no disk tier; logits float32 [ids.size(), vocab]. Options' model, threads, isa and load_mode

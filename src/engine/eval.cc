@@ -11,7 +11,7 @@ namespace lode::engine {
 
 Result<std::vector<float>> eval_logits(const EngineOptions& options, std::span<const TokenId> ids, std::int64_t chunk) {
   Runtime rt;
-  LODE_RETURN_IF_ERROR(load_model(options, rt));
+  LODE_RETURN_IF_ERROR(load_model(options, options.load_mode, rt));
   const model::Facts& facts = rt.model->facts();
   const auto n = static_cast<std::int64_t>(ids.size());
   if (n == 0) return Status::invalid("eval: the list of ids is empty; give at least one");

@@ -92,7 +92,7 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
 
 }  // namespace
 
-Status plan_and_open(const EngineOptions& options, Runtime& rt) {
+Result<plan::Plan> plan_for(const EngineOptions& options, const Runtime& rt) {
   if (options.k_type == kernels::KvType::q8_0 || options.v_type == kernels::KvType::q8_0)
     return Status::unsupported("KV type q8_0 is not supported yet; use -ctk and -ctv f16 or f32");
   const fs::path folder = options.kv_disk == "off"  ? fs::path()
@@ -101,10 +101,10 @@ Status plan_and_open(const EngineOptions& options, Runtime& rt) {
   const plan::Hardware hardware = platform::detect({.disk = folder});
   auto wanted = options_for(options, hardware, folder);
   if (!wanted.ok()) return wanted.status();
-  auto planned = plan::make(hardware, facts_for(rt), wanted.value());
-  if (!planned.ok()) return planned.status();
-  const plan::Plan& plan = planned.value();
+  return plan::make(hardware, facts_for(rt), wanted.value());
+}
 
+Status open_planned(const plan::Plan& plan, Runtime& rt) {
   rt.info.plan_text = plan.text();
   rt.info.context_max = plan.context;
   rt.info.slots = plan.slots;

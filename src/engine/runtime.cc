@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 namespace lode::engine {
-Status load_model(const EngineOptions& options, Runtime& rt) {
+Status load_model(const EngineOptions& options, gguf::LoadMode mode, Runtime& rt) {
   auto table = kernels::select_table(options.isa);
   if (!table.ok()) return table.status();
   rt.stream.ops = table.value();
-  auto file = gguf::File::open(options.model, {.mode = options.load_mode});
+  auto file = gguf::File::open(options.model, {.mode = mode});
   if (!file.ok()) return file.status();
+  rt.model.reset();  // It points into the file.
   rt.file = std::move(file).value();
   auto model = model::Model::load(*rt.file);
   if (!model.ok()) return model.status();
@@ -43,15 +44,24 @@ void make_workspace(Runtime& rt, int threads, const model::StepLimits& limits) {
 
 Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options) {
   auto rt = std::make_unique<Runtime>();
-  LODE_RETURN_IF_ERROR(load_model(options, *rt));
+  LODE_RETURN_IF_ERROR(load_model(options, gguf::LoadMode::mmap, *rt));
+  const auto plan = plan_for(options, *rt);
+  if (!plan.ok()) return plan.status();
+  if (options.load_mode != gguf::LoadMode::mmap) LODE_RETURN_IF_ERROR(load_model(options, options.load_mode, *rt));
   auto tokenizer = text::Tokenizer::load(*rt->file);
   if (!tokenizer.ok()) return tokenizer.status();
   rt->tokenizer = std::move(tokenizer).value();
   for (const std::string& warning : rt->tokenizer->warnings()) rt->info.notes.push_back(warning);
   const auto chat = rt->file->get_string("tokenizer.chat_template");
   if (chat.ok() && chat.value()) rt->info.chat_template = *chat.value();
-  LODE_RETURN_IF_ERROR(plan_and_open(options, *rt));
+  LODE_RETURN_IF_ERROR(open_planned(plan.value(), *rt));
   return rt;
+}
+
+Result<plan::Plan> make_plan(const EngineOptions& options) {
+  Runtime rt;
+  LODE_RETURN_IF_ERROR(load_model(options, gguf::LoadMode::mmap, rt));
+  return plan_for(options, rt);
 }
 
 }  // namespace lode::engine

@@ -15,6 +15,7 @@
 #include "kv/store.h"
 #include "model/model.h"
 #include "model/workspace.h"
+#include "plan/plan.h"
 #include "text/tokenizer.h"
 
 namespace lode::engine {
@@ -33,12 +34,15 @@ struct Runtime {
   EngineInfo info;
 };
 
-// What load_model leaves out: the tokenizer, the plan and the store.
-Status load_model(const EngineOptions& options, Runtime& rt);
+// Opens the file and reads the model; the tokenizer, the plan and the store are left out. A second call replaces the
+// first's: the plan is made over a mapped file, so that nothing is read into memory before it has been found to fit.
+Status load_model(const EngineOptions& options, gguf::LoadMode mode, Runtime& rt);
 // Threads, scratch and logits for the given limits.
 void make_workspace(Runtime& rt, int threads, const model::StepLimits& limits);
-// Plans with what the machine has, makes the workspace, opens the KV store. The model is loaded.
-Status plan_and_open(const EngineOptions& options, Runtime& rt);
+// Plans with what the machine has. The model is loaded, in whatever way.
+Result<plan::Plan> plan_for(const EngineOptions& options, const Runtime& rt);
+// Makes the workspace and opens the KV store as planned.
+Status open_planned(const plan::Plan& plan, Runtime& rt);
 // The whole chain for a server.
 Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options);
 

@@ -1,8 +1,8 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "base/portable_math.h"
 #include "base/status.h"
 
 namespace lode::engine {
@@ -85,7 +85,7 @@ TokenId Sampler::draw(double u, const SamplingParams& p) {
   }
   sort_to(1);
   const double max = candidates_[0].logit, t = p.temperature;
-  const auto weight = [&](const Candidate& c) { return std::exp((static_cast<double>(c.logit) - max) / t); };
+  const auto weight = [&](const Candidate& c) { return portable::exp((static_cast<double>(c.logit) - max) / t); };
   if (p.min_p > 0) {
     const auto end = std::remove_if(candidates_.begin() + 1, candidates_.end(),
                                     [&](const Candidate& c) { return weight(c) < p.min_p; });
@@ -116,8 +116,8 @@ void Sampler::log_probabilities(std::span<const float> logits, std::int32_t top,
   float max = logits[0];
   for (float l : logits) max = std::max(max, l);
   double sum = 0;
-  for (float l : logits) sum += std::exp(static_cast<double>(l) - max);
-  const double norm = static_cast<double>(max) + std::log(sum);
+  for (float l : logits) sum += portable::exp(static_cast<double>(l) - max);
+  const double norm = static_cast<double>(max) + portable::log(sum);
   const auto at = [&](TokenId id) {
     return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(id)]) - norm);
   };

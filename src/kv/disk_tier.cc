@@ -61,6 +61,7 @@ class DiskTierImpl final : public DiskTier {
   std::optional<WriteResult> reason_to_drop(std::uint64_t file_bytes, std::uint64_t data_bytes);
   bool make_room(const WriteOrder& order, std::vector<Doomed>& victims);
   bool free_space_allows(std::uint64_t bytes);
+  void say_dropped(WriteResult reason);
   std::uint64_t written_today();
   void take_problems(DiskReader::Ticket& ticket);
   void handle(WrittenEvent& event);
@@ -88,8 +89,9 @@ class DiskTierImpl final : public DiskTier {
   std::unordered_map<ExtentName, Pending, ExtentNameHash> pending_;
   std::vector<std::pair<std::function<void(bool)>, bool>> calls_;  // For the next poll.
   std::uint64_t queue_bytes_ = 0, queue_file_bytes_ = 0;
-  std::uint64_t orders_ = 0;         // Submitted so far.
-  std::uint64_t scanned_bytes_ = 0;  // Read-only: allocated bytes at open.
+  std::uint64_t orders_ = 0;                    // Submitted so far.
+  std::uint64_t scanned_bytes_ = 0;             // Read-only: allocated bytes at open.
+  WriteResult dropping_ = WriteResult::queued;  // Why the last write was dropped; `queued`: it was not.
   std::uint64_t free_bytes_ = 0;
   std::int64_t free_bytes_at_ns_ = -kSpaceAgeNs;
   std::int64_t day_;
@@ -252,7 +254,7 @@ std::optional<WriteResult> DiskTierImpl::reason_to_drop(std::uint64_t file_bytes
   if (queue_bytes_ > 0 && queue_bytes_ + data_bytes > config_.queue_bytes_max) return WriteResult::dropped_queue_full;
   if (written_today() + queue_file_bytes_ + file_bytes > config_.write_bytes_per_day_max)
     return WriteResult::dropped_daily_cap;
-  if (!free_space_allows(file_bytes)) return WriteResult::dropped_quota;
+  if (!free_space_allows(file_bytes)) return WriteResult::dropped_free_floor;
   return std::nullopt;
 }
 
@@ -295,8 +297,10 @@ WriteResult DiskTierImpl::write(GroupId group, std::span<const DiskBlock> blocks
   }
   if (reason) {
     ++counters_.writes_dropped;
+    say_dropped(*reason);
     return *reason;
   }
+  dropping_ = WriteResult::queued;
   writer_->ledger().reserve(order.reserved_bytes);
   queue_bytes_ += order.data_bytes;
   queue_file_bytes_ += order.file_bytes;
@@ -305,6 +309,26 @@ WriteResult DiskTierImpl::write(GroupId group, std::span<const DiskBlock> blocks
   pending.file_bytes = order.file_bytes;
   submit(std::move(order));
   return WriteResult::queued;
+}
+
+// A limit is no error, but nobody should have to wonder why nothing is stored: said when it begins to bind, once until
+// a write passes again.
+void DiskTierImpl::say_dropped(WriteResult reason) {
+  if (reason == dropping_) return;
+  dropping_ = reason;
+  constexpr auto& kSay = "New KV blocks are not written to {}: {}. Reuse from memory goes on.";
+  const std::string folder = paths_.own.string();
+  if (reason == WriteResult::dropped_free_floor)
+    spdlog::warn(kSay, folder,
+                 fmt::format("{} are free there and {} must stay so; free some space or choose another --kv-disk",
+                             format_size(free_bytes_), format_size(config_.free_floor_bytes)));
+  else if (reason == WriteResult::dropped_daily_cap)
+    spdlog::warn(kSay, folder,
+                 fmt::format("{} were written today, the most a day may take", format_size(written_today())));
+  else if (reason == WriteResult::dropped_quota)
+    spdlog::warn(
+        kSay, folder,
+        fmt::format("an extent does not fit the quota of {}; raise --kv-disk-max", format_size(config_.quota_bytes)));
 }
 
 void DiskTierImpl::drop(const BlockKey& key) {

@@ -49,6 +49,7 @@ enum class WriteResult : std::uint8_t {
   dropped_queue_full,
   dropped_quota,
   dropped_daily_cap,
+  dropped_free_floor,  // The file system would have less free than free_floor_bytes.
   dropped_read_only,
   dropped_disk_error
 };
