@@ -215,8 +215,8 @@ class Tmpfs:
 
 
 @pytest.mark.parametrize('size, said', [
-    # Under the free-space floor from the start, and (no inode for another file) an ENOSPC in the middle of it.
-    ('size=3m', 'must stay so'), ('size=4g,nr_inodes=12', 'No space left'),
+    # Under the free-space floor, which the plan says,, and (no inode for another file) an ENOSPC in the middle of it.
+    ('size=3m', 'must stay free'), ('size=4g,nr_inodes=12', 'No space left'),
 ], ids=['floor', 'enospc'])
 def test_full_disk(gemma, serve, workdir, filled, size, said):
     """F06: writes that find no room publish nothing, change no answer, and are told of."""
