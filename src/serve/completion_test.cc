@@ -179,7 +179,7 @@ TEST_F(CompletionTest, D12_LengthAndStopAreToldApart) {
     const Json whole = complete(R"({"prompt":"p",)" + fields + "}").json()["choices"][0];
     const Events events = stream(fields);
     EXPECT_EQ(events.chunks.back()["choices"][0]["finish_reason"], whole["finish_reason"]);
-    EXPECT_EQ(events.text(), whole["text"]);
+    EXPECT_EQ(events.text(), whole["text"].get<std::string>());
     return whole["finish_reason"].get<std::string>();
   };
   EXPECT_EQ(reason(R"("max_tokens":1)"), "length");
