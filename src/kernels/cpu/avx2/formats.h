@@ -117,13 +117,17 @@ struct Format256<quant::BlockQ6_K> {
   }
 };
 
-// Binary16 numbers at `first + r * stride` bytes for r < 8, as f32.
-inline __m256 gather_f16(const std::byte* const* rows, std::int64_t offset) {
-  std::uint16_t h[8];
-  for (int r = 0; r < 8; ++r) std::memcpy(&h[r], rows[r] + offset, 2);
+// Eight binary16 numbers as f32.
+inline __m256 eight_halves(const std::uint16_t* h) {
   return _mm256_cvtph_ps(_mm_setr_epi16(static_cast<short>(h[0]), static_cast<short>(h[1]), static_cast<short>(h[2]),
                                         static_cast<short>(h[3]), static_cast<short>(h[4]), static_cast<short>(h[5]),
                                         static_cast<short>(h[6]), static_cast<short>(h[7])));
+}
+// Those at `rows[r] + offset` for r < 8.
+inline __m256 gather_f16(const std::byte* const* rows, std::int64_t offset) {
+  std::uint16_t h[8];
+  for (int r = 0; r < 8; ++r) std::memcpy(&h[r], rows[r] + offset, 2);
+  return eight_halves(h);
 }
 
 }  // namespace lode::kernels::avx2

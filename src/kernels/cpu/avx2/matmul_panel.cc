@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/avx2/formats.h"
 #include "kernels/cpu/avx2/matmul.h"
+#include "kernels/cpu/avx2/rows.h"
 
 namespace lode::kernels::avx2 {
 namespace {
@@ -17,82 +18,8 @@ namespace {
 using quant::DType;
 
 constexpr std::int64_t kPanelCols = 1024;
-constexpr int kTile = 4;  // Tokens; 8 int16 sums, 2 codes and 1 broadcast use 11 of the 16 registers.
-
-// 8 x 8 transposition of 32-bit lanes: out[s * step] lane r = rows[r] lane s.
-inline void transpose_store(const __m256i* rows, std::uint8_t* out, std::int64_t step) {
-  __m256i pair[8], quad[8];
-  for (int i = 0; i < 8; i += 2) {
-    pair[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
-    pair[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    quad[i] = _mm256_unpacklo_epi64(pair[i], pair[i + 2]);
-    quad[i + 1] = _mm256_unpackhi_epi64(pair[i], pair[i + 2]);
-    quad[i + 2] = _mm256_unpacklo_epi64(pair[i + 1], pair[i + 3]);
-    quad[i + 3] = _mm256_unpackhi_epi64(pair[i + 1], pair[i + 3]);
-  }
-  for (int s = 0; s < 4; ++s) {
-    store256(out + s * step, _mm256_permute2x128_si256(quad[s], quad[s + 4], 0x20));
-    store256(out + (s + 4) * step, _mm256_permute2x128_si256(quad[s], quad[s + 4], 0x31));
-  }
-}
 
 constexpr std::int64_t kStep = kPanelRows * 4;  // Bytes of 4 columns of a panel.
-
-// The 16 rows that begin at `first`; rows past the end repeat the last one and are not stored.
-struct Rows16 {
-  const std::byte* row[kPanelRows];
-  Rows16(const Matrix& w, std::int64_t bytes, std::int64_t first) {
-    for (int r = 0; r < kPanelRows; ++r) row[r] = w.data + std::min(first + r, w.rows - 1) * bytes;
-  }
-};
-
-// Where a tile's sums go: y [tokens, rows], at the panel's first row, with the number of rows that exist.
-struct Output {
-  float* y;
-  std::int64_t stride;
-  std::int64_t rows;
-  bool begins;  // The first columns: start from zero, not from y.
-
-  // Unrolled by force: sums that a loop indexes would live in memory.
-  template <int kTokens>
-  void load(__m256 (*acc)[2]) const {
-#pragma GCC unroll 4
-    for (int t = 0; t < kTokens; ++t) {
-      const float* from = y + t * stride;
-      float lanes[kPanelRows] = {};
-      if (rows < kPanelRows && !begins) {
-        std::copy(from, from + rows, lanes);
-        from = lanes;
-      }
-      acc[t][0] = begins ? _mm256_setzero_ps() : _mm256_loadu_ps(from);
-      acc[t][1] = begins ? _mm256_setzero_ps() : _mm256_loadu_ps(from + 8);
-    }
-  }
-  template <int kTokens>
-  void store(const __m256 (*acc)[2]) const {
-#pragma GCC unroll 4
-    for (int t = 0; t < kTokens; ++t) {
-      float* to = y + t * stride;
-      if (rows == kPanelRows) {
-        _mm256_storeu_ps(to, acc[t][0]);
-        _mm256_storeu_ps(to + 8, acc[t][1]);
-      } else {
-        float lanes[kPanelRows];
-        _mm256_storeu_ps(lanes, acc[t][0]);
-        _mm256_storeu_ps(lanes + 8, acc[t][1]);
-        std::copy(lanes, lanes + rows, to);
-      }
-    }
-  }
-};
-
-// Keeps a sum in its register here: left alone, the compiler first computes all products of a group and then adds them
-// up, through 50 spilled registers.
-inline void pin(__m256i& sum) {
-  asm volatile("" : "+x"(sum));
-}
 
 // Adds 4 * kSteps columns to the int16 sums of a tile. The first products begin the sums, less `surplus` where the
 // codes are above the weights.
