@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "quant/blocks.h"
+#include "quant/grids.h"
 
 namespace lode::kernels::avx2 {
 
@@ -71,6 +72,15 @@ struct Format32<quant::BlockQ5_1> {
   static __m256i codes(const quant::BlockQ5_1* b) { return _mm256_or_si256(nibbles(b->qs), fifth_bits(b->qh)); }
 };
 template <>
+struct Format32<quant::BlockMXFP4> {
+  static constexpr int kShift = 4;
+  static constexpr bool kMin = false;
+  static __m256i codes(const quant::BlockMXFP4* b) {
+    const __m128i values = _mm_add_epi8(load128(quant::kValuesE2m1.data()), _mm_set1_epi8(16));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), nibbles(b->qs));
+  }
+};
+template <>
 struct Format32<quant::BlockQ8_0> {
   static constexpr int kShift = 7;
   static constexpr bool kMin = false;
@@ -114,6 +124,27 @@ struct Format256<quant::BlockQ6_K> {
                          : part == 2 ? qh
                                      : _mm256_srli_epi16(qh, 2);
     return _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(48)));
+  }
+};
+
+// 2-bit codes 32j .. 32j+31 that lie as in Q2_K.
+inline __m256i two_bits(const std::uint8_t* qs, int j) {
+  return _mm256_and_si256(_mm256_srli_epi16(load256(qs + 32 * (j / 4)), 2 * (j % 4)), _mm256_set1_epi8(3));
+}
+template <>
+struct Format256<quant::BlockQ2_K> {
+  static constexpr int kShift = 0, kSub = 16;
+  static constexpr bool kMin = true;
+  static __m256i codes(const quant::BlockQ2_K* b, int j) { return two_bits(b->qs, j); }
+};
+template <>
+struct Format256<quant::BlockQ3_K> {
+  static constexpr int kShift = 2, kSub = 16;
+  static constexpr bool kMin = false;
+  static __m256i codes(const quant::BlockQ3_K* b, int j) {
+    const __m256i bit = _mm256_set1_epi8(static_cast<char>(1 << j));
+    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(load256(b->hmask), bit), bit);
+    return _mm256_or_si256(two_bits(b->qs, j), _mm256_and_si256(set, _mm256_set1_epi8(4)));
   }
 };
 

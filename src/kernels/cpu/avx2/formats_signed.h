@@ -1,5 +1,5 @@
-// Block formats in AVX2 registers as signed weights, 32 bytes at a time: the codebook formats and the others that have
-// no kernel of their own. For cpu/avx2/matmul_signed*.cc only.
+// Block formats in AVX2 registers as signed weights, 32 bytes at a time: all that formats.h lacks, and those that it
+// has for panels only. For cpu/avx2/matmul_signed*.cc only.
 #pragma once
 
 #include "kernels/cpu/avx2/formats.h"
@@ -45,10 +45,6 @@ inline __m256i eight_words(const std::uint32_t* w) {
 inline __m256i look_up(const std::int8_t* table, __m256i codes) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load128(table)), codes);
 }
-// 2-bit codes that lie as in Q2_K.
-inline __m256i two_bits(const std::uint8_t* qs, int j) {
-  return _mm256_and_si256(_mm256_srli_epi16(load256(qs + 32 * (j / 4)), 2 * (j % 4)), _mm256_set1_epi8(3));
-}
 // Eight int32 scales of 32 values each -> 16 int16 scales of 16 values each.
 inline __m256i twice(__m256i v) {
   return _mm256_blend_epi16(v, _mm256_slli_epi32(v, 16), 0xaa);
@@ -91,9 +87,7 @@ template <>
 struct Signed256<quant::BlockQ3_K> {
   static constexpr float kUnit = 1;
   static __m256i weights(const quant::BlockQ3_K* b, int j) {
-    const __m256i bit = _mm256_set1_epi8(static_cast<char>(1 << j));
-    const __m256i clear = _mm256_cmpeq_epi8(_mm256_and_si256(load256(b->hmask), bit), _mm256_setzero_si256());
-    return _mm256_sub_epi8(two_bits(b->qs, j), _mm256_and_si256(clear, _mm256_set1_epi8(4)));
+    return _mm256_sub_epi8(Format256<quant::BlockQ3_K>::codes(b, j), _mm256_set1_epi8(4));
   }
   static __m256i scales(const quant::BlockQ3_K* b) {
     std::uint8_t sc[16];

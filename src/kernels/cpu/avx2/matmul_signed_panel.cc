@@ -14,18 +14,15 @@ namespace lode::kernels::avx2 {
 namespace {
 
 using quant::DType;
-using quant::kHasMin;
 using quant::kParts;
 
 constexpr std::int64_t kCols = 512;             // 16 KiB of weights: half of a small first-level cache.
 constexpr std::int64_t kStep = kPanelRows * 4;  // Bytes of 2 columns of a panel.
 
 struct Panel {
-  std::uint8_t w[kCols / 2 * kStep];          // [cols/2][16 rows][2] int16
-  float d[kCols / 16][kPanelRows];            // [group]
-  std::uint32_t min[kCols / 32][kPanelRows];  // Minimums of 16-value sub-blocks 2j and 2j+1, as int16
-  float dmin[kCols / 256][kPanelRows];
-  std::int16_t q[kTile][kCols];  // The current tile's tokens.
+  std::uint8_t w[kCols / 2 * kStep];  // [cols/2][16 rows][2] int16
+  float d[kCols / 16][kPanelRows];    // [group]
+  std::int16_t q[kTile][kCols];       // The current tile's tokens.
 };
 static_assert(sizeof(Panel) <= kMatmulScratch);
 
@@ -44,7 +41,6 @@ constexpr int kGroup32 = std::is_same_v<Block, quant::BlockNVFP4> ? 16 : 32;
 template <typename Block>
 struct Unpack32 {
   static constexpr int kGroup = kGroup32<Block>;
-  static constexpr bool kMin = false;
   static void run(const Rows16& rows, std::int64_t first, std::int64_t cols, Panel& panel) {
     for (std::int64_t g = 0; g < cols / 32; ++g) {
       const std::int64_t i = first / 32 + g;
@@ -72,7 +68,6 @@ template <typename Block>
 struct Unpack256 {
   using F = Signed256<Block>;
   static constexpr int kGroup = 256;
-  static constexpr bool kMin = kHasMin<Block>;
   static void run(const Rows16& rows, std::int64_t first, std::int64_t cols, Panel& panel) {
     for (std::int64_t g = 0; g < cols / 256; ++g) {
       const std::int64_t offset = (first / 256 + g) * static_cast<std::int64_t>(sizeof(Block));
@@ -83,20 +78,13 @@ struct Unpack256 {
  private:
   static void unpack8(const std::byte* const* rows, std::int64_t offset, std::int64_t g, int v, Panel& panel) {
     std::int16_t scales[8][16];
-    std::uint16_t halves[8], min_halves[8] = {};
+    std::uint16_t halves[8];
     for (int r = 0; r < 8; ++r) {
       const Block* b = reinterpret_cast<const Block*>(rows[r] + offset);
       store256(scales[r], F::scales(b));
       halves[r] = F::half(b);
-      if constexpr (kMin) {
-        min_halves[r] = b->dmin;
-        std::uint32_t pairs[8];
-        store256(pairs, F::mins(b));
-        for (int j = 0; j < 8; ++j) panel.min[8 * g + j][8 * v + r] = pairs[j];
-      }
     }
     _mm256_storeu_ps(panel.d[g] + 8 * v, _mm256_mul_ps(eight_halves(halves), _mm256_set1_ps(F::kUnit)));
-    if (kMin) _mm256_storeu_ps(panel.dmin[g] + 8 * v, eight_halves(min_halves));
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
       __m256i w[2][8];
@@ -133,7 +121,7 @@ inline void multiply(const std::uint8_t* w, const std::int16_t* const* q, __m256
 }
 
 // Tokens [token, token + kTokens) against a panel of `cols` columns that begins at column `first`.
-template <int kGroup, bool kMin, int kTokens>
+template <int kGroup, int kTokens>
 void tile(Panel& panel, const Acts& x, std::int64_t token, std::int64_t first, std::int64_t cols, const Output& out) {
   constexpr int kActs = kGroup == 256 ? 256 : 32;  // Columns under one scale of the activations.
   const std::int8_t* bytes = kGroup == 256 ? x.q256 : x.q32;
@@ -153,30 +141,19 @@ void tile(Panel& panel, const Acts& x, std::int64_t token, std::int64_t first, s
       for (int v = 0; v < 2; ++v)
         acc[t][v] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[t][v]),
                                     _mm256_mul_ps(_mm256_loadu_ps(panel.d[g] + 8 * v), d), acc[t][v]);
-      if (!kMin) continue;
-      const std::int16_t* s = x.s256 + ((token + t) * x.cols + first) / 16 + 16 * g;
-      for (int v = 0; v < 2; ++v) {
-        __m256i mins = _mm256_setzero_si256();
-        for (int j = 0; j < 8; ++j)
-          mins =
-              _mm256_add_epi32(mins, _mm256_madd_epi16(load256(panel.min[8 * g + j] + 8 * v), broadcast32(s + 2 * j)));
-        acc[t][v] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(mins), _mm256_mul_ps(_mm256_loadu_ps(panel.dmin[g] + 8 * v), d),
-                                     acc[t][v]);
-      }
     }
   }
   out.store<kTokens>(acc);
 }
 
-template <int kGroup, bool kMin>
+template <int kGroup>
 void all_tokens(Panel& panel, const Acts& x, std::int64_t first, std::int64_t cols, Output out) {
   std::int64_t t = 0;
-  for (; t + kTile <= x.n; t += kTile, out.y += kTile * out.stride)
-    tile<kGroup, kMin, kTile>(panel, x, t, first, cols, out);
+  for (; t + kTile <= x.n; t += kTile, out.y += kTile * out.stride) tile<kGroup, kTile>(panel, x, t, first, cols, out);
   switch (x.n - t) {
-    case 3: return tile<kGroup, kMin, 3>(panel, x, t, first, cols, out);
-    case 2: return tile<kGroup, kMin, 2>(panel, x, t, first, cols, out);
-    case 1: return tile<kGroup, kMin, 1>(panel, x, t, first, cols, out);
+    case 3: return tile<kGroup, 3>(panel, x, t, first, cols, out);
+    case 2: return tile<kGroup, 2>(panel, x, t, first, cols, out);
+    case 1: return tile<kGroup, 1>(panel, x, t, first, cols, out);
     default: return;
   }
 }
@@ -191,8 +168,8 @@ void panels(const RowsTask& task) {
     for (std::int64_t c = 0; c < x.cols; c += kCols) {
       const std::int64_t cols = std::min(kCols, x.cols - c);
       Unpack::run(rows, c, cols, panel);
-      all_tokens<Unpack::kGroup, Unpack::kMin>(
-          panel, x, c, cols, {task.y + row, task.y_stride, std::min(kPanelRows, task.end - row), c == 0});
+      all_tokens<Unpack::kGroup>(panel, x, c, cols,
+                                 {task.y + row, task.y_stride, std::min(kPanelRows, task.end - row), c == 0});
     }
   }
 }
@@ -202,12 +179,9 @@ void panels(const RowsTask& task) {
 RowsFn signed_panel_function(DType type) {
   switch (type) {
     case DType::iq4_nl: return panels<Unpack32<quant::BlockIQ4_NL>>;
-    case DType::mxfp4: return panels<Unpack32<quant::BlockMXFP4>>;
     case DType::nvfp4: return panels<Unpack32<quant::BlockNVFP4>>;
     case DType::q1_0: return panels<Unpack32<quant::BlockQ1_0>>;
     case DType::q2_0: return panels<Unpack32<quant::BlockQ2_0>>;
-    case DType::q2_k: return panels<Unpack256<quant::BlockQ2_K>>;
-    case DType::q3_k: return panels<Unpack256<quant::BlockQ3_K>>;
     case DType::tq1_0: return panels<Unpack256<quant::BlockTQ1_0>>;
     case DType::tq2_0: return panels<Unpack256<quant::BlockTQ2_0>>;
     case DType::iq4_xs: return panels<Unpack256<quant::BlockIQ4_XS>>;
