@@ -87,10 +87,11 @@ LODE_BLOCK BlockIQ4_XS {
 // Signs are bits, set for minus; where 7 bits stand for 8 signs, kSigns7 has them. s is 2 * scale + 1.
 LODE_BLOCK BlockIQ2_XXS {
   std::uint16_t d;
-  struct {
+  LODE_BLOCK Sub {
     std::uint8_t codes[4];
     std::uint32_t signs;  // Four times 7 bits of signs, then the 4-bit scale.
-  } sub[8];               // value = d / 8 * s * weight
+  };
+  Sub sub[8];  // value = d / 8 * s * weight
 };
 LODE_BLOCK BlockIQ2_XS {
   std::uint16_t d;
