@@ -100,6 +100,15 @@ struct KvRun {
   std::byte* const* blocks = nullptr;
 };
 
+// Consecutive tokens of one sequence inside a batch, and its recurrent state in one layer (float32; the family says
+// in which order).
+struct StateRun {
+  std::int64_t first_row = 0;
+  std::int64_t count = 0;
+  const std::byte* in = nullptr;  // Before its first token; nullptr: all zeros.
+  std::byte* out = nullptr;       // After its last token. Never overlaps `in`.
+};
+
 struct KvWriteArgs {
   const float* k = nullptr;  // [n, kv_heads, k_dim], after norm and rope
   const float* v = nullptr;  // [n, kv_heads, v_dim]

@@ -16,15 +16,19 @@ namespace {
 
 using quant::DType;
 
-constexpr DType kAll[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0,
-                          DType::q5_1, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k};
+constexpr DType kAll[] = {DType::f32,    DType::f16,   DType::bf16,   DType::q4_0,  DType::q4_1,    DType::q5_0,
+                          DType::q5_1,   DType::q8_0,  DType::iq4_nl, DType::mxfp4, DType::nvfp4,   DType::q1_0,
+                          DType::q2_0,   DType::q2_k,  DType::q3_k,   DType::q4_k,  DType::q5_k,    DType::q6_k,
+                          DType::tq1_0,  DType::tq2_0, DType::iq4_xs, DType::iq3_s, DType::iq3_xxs, DType::iq2_xxs,
+                          DType::iq2_xs, DType::iq2_s, DType::iq1_s,  DType::iq1_m};
 
 const Table* fast_table() {
   const Table* best = available_tables().front();
   return best == &generic::kTable ? nullptr : best;
 }
 
-enum class Fill { random, ones, zeros, alternating };
+// `raw` and `raw_ones` leave the scales as the bytes fall: infinities and NaNs among them.
+enum class Fill { random, ones, zeros, alternating, raw, raw_ones };
 
 std::uint16_t half_scale(std::mt19937& rng, Fill fill) {
   // Extremes that are finite: the largest half, the smallest subnormal, both signs.
@@ -33,14 +37,33 @@ std::uint16_t half_scale(std::mt19937& rng, Fill fill) {
   return quant::f32_to_f16(std::uniform_real_distribution<float>(-0.02f, 0.02f)(rng));
 }
 
-// Offsets of the f16 numbers in a block.
-std::vector<int> halves(DType type) {
+// Gives a block's scales (and minimums) the value of a binary16 number, or what comes near where they are not binary16.
+void set_scales(DType type, std::byte* block, std::uint16_t half) {
+  const auto put = [&](std::size_t at) { std::memcpy(block + at, &half, 2); };
   switch (type) {
-    case DType::q4_0:
-    case DType::q5_0:
-    case DType::q8_0: return {0};
-    case DType::q6_k: return {208};
-    default: return {0, 2};
+    case DType::q2_k: return put(80), put(82);
+    case DType::q3_k: return put(108);
+    case DType::q6_k: return put(208);
+    case DType::tq1_0: return put(52);
+    case DType::tq2_0: return put(64);
+    case DType::q4_1:
+    case DType::q5_1:
+    case DType::q4_k:
+    case DType::q5_k: return put(0), put(2);
+    case DType::iq1_m:
+      for (int i = 0; i < 4; ++i) {
+        auto& top = block[49 + 2 * i];
+        top = (top & std::byte{15}) | static_cast<std::byte>(((half >> (4 * i)) & 15) << 4);
+      }
+      return;
+    case DType::mxfp4:
+      // The exponent of the number, but the ends of the byte for the ends of binary16.
+      *block = static_cast<std::byte>((half & 0x7fff) == 0x7bff  ? 255
+                                      : (half & 0x7fff) < 0x0400 ? half & 1
+                                                                 : ((half >> 10) & 31) + 113);
+      return;
+    case DType::nvfp4: return;  // No byte is infinite.
+    default: return put(0);
   }
 }
 
@@ -62,18 +85,17 @@ struct Weights {
       }
     } else {
       for (std::size_t i = 0; i < bytes.size(); ++i) {
-        const unsigned v = fill == Fill::random  ? rng()
-                           : fill == Fill::ones  ? 0xff
-                           : fill == Fill::zeros ? 0
-                           : i % 2               ? 0x80
-                                                 : 0x7f;
+        const bool ones = fill == Fill::ones || fill == Fill::raw_ones;
+        const unsigned v = fill == Fill::random || fill == Fill::raw ? rng()
+                           : ones                                    ? 0xff
+                           : fill == Fill::zeros                     ? 0
+                           : i % 2                                   ? 0x80
+                                                                     : 0x7f;
         bytes[i] = static_cast<std::byte>(v);
       }
-      for (std::size_t block = 0; block < bytes.size(); block += info.block_bytes)
-        for (const int at : halves(type)) {
-          const std::uint16_t h = half_scale(rng, fill);
-          std::memcpy(&bytes[block + at], &h, 2);
-        }
+      if (fill != Fill::raw && fill != Fill::raw_ones)
+        for (std::size_t block = 0; block < bytes.size(); block += info.block_bytes)
+          set_scales(type, &bytes[block], half_scale(rng, fill));
     }
     matrix = {.type = type, .data = bytes.data(), .rows = rows, .cols = cols};
   }
@@ -147,7 +169,7 @@ std::vector<float> multiply(Bench& bench, const Weights& w, const std::vector<fl
 std::int64_t cols_for(DType type, std::int64_t groups) {
   switch (quant::info(type).act) {
     case quant::ActFormat::f32: return 16 * groups + 5;
-    case quant::ActFormat::g32: return 32 * groups;
+    case quant::ActFormat::g32: return quant::info(type).block * groups;
     default: return 256 * groups;
   }
 }
@@ -238,6 +260,20 @@ TEST_P(Matmul, TablesAgreeOnExtremeBlocks) {
     }
 }
 
+// A stranger's file: any bytes at all, scales that are infinite or no numbers among them.
+TEST_P(Matmul, TablesAgreeOnAnyBytes) {
+  if (fast_table() == nullptr) GTEST_SKIP() << "this processor runs the generic table only";
+  Bench slow(&generic::kTable, 1), fast(fast_table(), 1);
+  for (const Fill fill : {Fill::raw, Fill::raw_ones})
+    for (const std::int64_t n : {1, 2, 3, 4, 5, 31, 33}) {
+      const std::int64_t cols = cols_for(GetParam(), n % 3 + 1);
+      const Weights w(GetParam(), 37, cols, static_cast<std::uint32_t>(40 + n), fill);
+      const std::vector<float> x = activations(n, cols, static_cast<std::uint32_t>(50 + n));
+      EXPECT_TRUE(same_bits(multiply(fast, w, x, n), multiply(slow, w, x, n)))
+          << "fill " << static_cast<int>(fill) << " n " << n;
+    }
+}
+
 // Codes and activations at their ends in every combination of bytes must not saturate: scale 1, random ends.
 TEST_P(MatmulQuantized, NothingSaturates) {
   const std::int64_t cols = cols_for(GetParam(), 1), rows = 32, n = 9;
@@ -250,10 +286,7 @@ TEST_P(MatmulQuantized, NothingSaturates) {
       const unsigned v = r < 6 ? kEnds[r] : kEnds[rng() % 6];
       w.bytes[r * block_bytes + i] = static_cast<std::byte>(v);
     }
-    for (const int at : halves(GetParam())) {
-      const std::uint16_t one = 0x3c00;
-      std::memcpy(&w.bytes[r * block_bytes + at], &one, 2);
-    }
+    set_scales(GetParam(), &w.bytes[r * block_bytes], 0x3c00);
   }
   std::vector<float> x(n * cols);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = i < 256 || rng() % 2 ? 127.0f : -127.0f;

@@ -47,6 +47,11 @@ const kernels::KvLayer& StepView::layer(LayerIndex layer) {
   return layouts_[p.group].slices[p.slice].kv;
 }
 
+std::span<const kernels::StateRun> StepView::states(LayerIndex) {
+  LODE_CHECK(!"the store keeps no recurrent states yet");
+  return {};
+}
+
 Status StepView::wait(LayerIndex layer) {
   for (const Sequence* s : seqs_) {
     bool sound = !s->broken;

@@ -18,6 +18,7 @@ class StepView final : public model::KvView {
 
   std::span<const kernels::KvRun> runs(LayerIndex layer) override;
   const kernels::KvLayer& layer(LayerIndex layer) override;
+  std::span<const kernels::StateRun> states(LayerIndex layer) override;
   Status wait(LayerIndex layer) override;
 
  private:

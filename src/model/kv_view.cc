@@ -28,7 +28,8 @@ BlockLayout block_layout(const CacheGroup& group, kernels::KvType k_type, kernel
     BlockLayout::Slice slice;
     slice.layer = l.layer;
     slice.offset = layout.block_bytes;
-    slice.bytes = static_cast<std::int64_t>(align_up(static_cast<std::uint64_t>(k_bytes + v_bytes), kSliceAlign));
+    slice.bytes =
+        static_cast<std::int64_t>(align_up(static_cast<std::uint64_t>(k_bytes + v_bytes + l.state_bytes), kSliceAlign));
     slice.kv = {.k_type = k_type,
                 .v_type = v_type,
                 .kv_heads = l.kv_heads,

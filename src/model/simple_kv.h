@@ -13,7 +13,7 @@ namespace lode::model::test {
 // Any number of sequences; each grows without bound.
 class SimpleKv final : public KvView {
  public:
-  SimpleKv(std::span<const CacheGroup> groups, kernels::KvType type, std::size_t sequences) : tables_(sequences) {
+  SimpleKv(std::span<const CacheGroup> groups, kernels::KvType type, std::size_t sequences) : tables_(sequences), pairs_(sequences) {
     for (const CacheGroup& g : groups) layouts_.push_back(block_layout(g, type, type));
     for (auto& t : tables_) t.resize(layouts_.size());
     lengths_.resize(sequences);
@@ -46,7 +46,10 @@ class SimpleKv final : public KvView {
     return *this;
   }
   void advance() {
-    for (const Part& p : parts_) lengths_[p.sequence] += p.count;
+    for (const Part& p : parts_) {
+      lengths_[p.sequence] += p.count;
+      pairs_[p.sequence].now ^= 1;
+    }
   }
   std::int64_t length(std::size_t sequence) const { return lengths_[sequence]; }
 
@@ -55,9 +58,29 @@ class SimpleKv final : public KvView {
     const auto [g, s] = find(layer);
     return layouts_[g].slices[s].kv;
   }
+  // Two states a sequence: a step reads the older length's and writes the other.
+  std::span<const kernels::StateRun> states(LayerIndex layer) override {
+    const auto [g, s] = find(layer);
+    const BlockLayout::Slice& slice = layouts_[g].slices[s];
+    states_.clear();
+    std::int64_t row = 0;
+    for (const Part& p : parts_) {
+      Pair& pair = pairs_[p.sequence];
+      for (auto& bytes : pair.bytes) bytes.resize(static_cast<std::size_t>(layouts_[g].block_bytes), std::byte{0xFF});
+      const bool fresh = lengths_[p.sequence] == 0;
+      states_.push_back({row, p.count, fresh ? nullptr : pair.bytes[pair.now].data() + slice.offset,
+                         pair.bytes[1 - pair.now].data() + slice.offset});
+      row += p.count;
+    }
+    return states_;
+  }
   Status wait(LayerIndex) override { return Status::success(); }
 
  private:
+  struct Pair {
+    std::vector<std::byte> bytes[2];
+    std::size_t now = 0;
+  };
   std::pair<std::size_t, std::size_t> find(LayerIndex layer) const {
     for (std::size_t g = 0; g < layouts_.size(); ++g)
       for (std::size_t s = 0; s < layouts_[g].slices.size(); ++s)
@@ -69,6 +92,8 @@ class SimpleKv final : public KvView {
   std::vector<std::vector<kernels::KvRun>> runs_;             // [group][part]
   std::vector<std::int64_t> lengths_;
   std::vector<Part> parts_;
+  std::vector<Pair> pairs_;  // [sequence]; of the one checkpoint group.
+  std::vector<kernels::StateRun> states_;
   std::vector<std::unique_ptr<std::byte, void (*)(void*)>> blocks_;
 };
 

@@ -462,12 +462,11 @@ std::uint64_t sequence_bytes(const ModelFacts& facts, kernels::KvType k_type, ke
                              std::int64_t tokens, std::int64_t chunk) {
   std::uint64_t sum = 0;
   for (const model::CacheGroup& group : facts.groups) {
+    const auto block = static_cast<std::uint64_t>(model::block_layout(group, k_type, v_type).block_bytes);
     if (group.kind == model::CacheGroup::Kind::checkpoint) {
-      // The live state and one stored resume point.
-      sum += align_up(2 * static_cast<std::uint64_t>(group.checkpoint_bytes), kPieceBytes);
+      sum += align_up(3 * block, kPieceBytes);  // The state that a step reads, the one it writes, and a resume point.
       continue;
     }
-    const auto block = static_cast<std::uint64_t>(model::block_layout(group, k_type, v_type).block_bytes);
     std::uint64_t blocks = blocks_of(tokens);
     if (group.kind != model::CacheGroup::Kind::full) {
       // The ring of window + chunk tokens; one block more at each end, since neither starts at a block's edge.

@@ -11,8 +11,7 @@ constexpr auto kF32 = ActFormat::f32;
 constexpr auto kG32 = ActFormat::g32;
 constexpr auto kG256 = ActFormat::g256;
 
-// Sizes of every type a GGUF may name today. Types whose codes are looked up in tables keep the activation format they
-// will use once they are computable.
+// Every type that a GGUF may name today. Integers and doubles are never weights: their size is all one needs to know.
 constexpr TypeInfo kTypes[] = {
     {DType::f32, "F32", 1, 4, kF32, true},
     {DType::f16, "F16", 1, 2, kF32, true},
@@ -21,32 +20,32 @@ constexpr TypeInfo kTypes[] = {
     {DType::q5_0, "Q5_0", 32, 22, kG32, true},
     {DType::q5_1, "Q5_1", 32, 24, kG32, true},
     {DType::q8_0, "Q8_0", 32, 34, kG32, true},
-    {DType::q2_k, "Q2_K", 256, 84, kG256, false},
-    {DType::q3_k, "Q3_K", 256, 110, kG256, false},
+    {DType::q2_k, "Q2_K", 256, 84, kG256, true},
+    {DType::q3_k, "Q3_K", 256, 110, kG256, true},
     {DType::q4_k, "Q4_K", 256, 144, kG256, true},
     {DType::q5_k, "Q5_K", 256, 176, kG256, true},
     {DType::q6_k, "Q6_K", 256, 210, kG256, true},
-    {DType::iq2_xxs, "IQ2_XXS", 256, 66, kG256, false},
-    {DType::iq2_xs, "IQ2_XS", 256, 74, kG256, false},
-    {DType::iq3_xxs, "IQ3_XXS", 256, 98, kG256, false},
-    {DType::iq1_s, "IQ1_S", 256, 50, kG256, false},
-    {DType::iq4_nl, "IQ4_NL", 32, 18, kG32, false},
-    {DType::iq3_s, "IQ3_S", 256, 110, kG256, false},
-    {DType::iq2_s, "IQ2_S", 256, 82, kG256, false},
-    {DType::iq4_xs, "IQ4_XS", 256, 136, kG256, false},
+    {DType::iq2_xxs, "IQ2_XXS", 256, 66, kG256, true},
+    {DType::iq2_xs, "IQ2_XS", 256, 74, kG256, true},
+    {DType::iq3_xxs, "IQ3_XXS", 256, 98, kG256, true},
+    {DType::iq1_s, "IQ1_S", 256, 50, kG256, true},
+    {DType::iq4_nl, "IQ4_NL", 32, 18, kG32, true},
+    {DType::iq3_s, "IQ3_S", 256, 110, kG256, true},
+    {DType::iq2_s, "IQ2_S", 256, 82, kG256, true},
+    {DType::iq4_xs, "IQ4_XS", 256, 136, kG256, true},
     {DType::i8, "I8", 1, 1, kF32, false},
     {DType::i16, "I16", 1, 2, kF32, false},
     {DType::i32, "I32", 1, 4, kF32, false},
     {DType::i64, "I64", 1, 8, kF32, false},
     {DType::f64, "F64", 1, 8, kF32, false},
-    {DType::iq1_m, "IQ1_M", 256, 56, kG256, false},
+    {DType::iq1_m, "IQ1_M", 256, 56, kG256, true},
     {DType::bf16, "BF16", 1, 2, kF32, true},
-    {DType::tq1_0, "TQ1_0", 256, 54, kG256, false},
-    {DType::tq2_0, "TQ2_0", 256, 66, kG256, false},
-    {DType::mxfp4, "MXFP4", 32, 17, kG32, false},
-    {DType::nvfp4, "NVFP4", 64, 36, kG32, false},
-    {DType::q1_0, "Q1_0", 128, 18, kG32, false},
-    {DType::q2_0, "Q2_0", 64, 18, kG32, false},
+    {DType::tq1_0, "TQ1_0", 256, 54, kG256, true},
+    {DType::tq2_0, "TQ2_0", 256, 66, kG256, true},
+    {DType::mxfp4, "MXFP4", 32, 17, kG32, true},
+    {DType::nvfp4, "NVFP4", 64, 36, kG32, true},
+    {DType::q1_0, "Q1_0", 128, 18, kG32, true},
+    {DType::q2_0, "Q2_0", 64, 18, kG32, true},
 };
 
 }  // namespace

@@ -146,8 +146,10 @@ TEST_P(Golden, DequantizesExactly) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Golden,
-                         ::testing::Values("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K",
-                                           "Q6_K"),
+                         ::testing::Values("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K",
+                                           "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_XXS",
+                                           "IQ2_XS", "IQ2_S", "IQ1_S", "IQ1_M", "MXFP4", "NVFP4", "Q1_0", "Q2_0",
+                                           "TQ1_0", "TQ2_0"),
                          [](const auto& p) { return std::string(p.param); });
 
 // Every tensor of every golden file begins where the one before ends, rounded up to 32: the sizes of all types hold.
@@ -178,7 +180,8 @@ TEST(Types, NamesAndUnknownNumbers) {
   EXPECT_EQ(info(DType::q4_k).name, "Q4_K");
   EXPECT_EQ(row_bytes(DType::q5_0, 640), 440);
   EXPECT_NE(computable_names().find("Q6_K"), std::string_view::npos);
-  EXPECT_EQ(computable_names().find("IQ1_S"), std::string_view::npos);
+  EXPECT_NE(computable_names().find("IQ1_S"), std::string_view::npos);
+  EXPECT_EQ(computable_names().find("F64"), std::string_view::npos);
 }
 
 TEST(Half, EveryHalfRoundTrips) {

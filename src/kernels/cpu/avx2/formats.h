@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "quant/blocks.h"
+#include "quant/grids.h"
 
 namespace lode::kernels::avx2 {
 
@@ -71,6 +72,15 @@ struct Format32<quant::BlockQ5_1> {
   static __m256i codes(const quant::BlockQ5_1* b) { return _mm256_or_si256(nibbles(b->qs), fifth_bits(b->qh)); }
 };
 template <>
+struct Format32<quant::BlockMXFP4> {
+  static constexpr int kShift = 4;
+  static constexpr bool kMin = false;
+  static __m256i codes(const quant::BlockMXFP4* b) {
+    const __m128i values = _mm_add_epi8(load128(quant::kValuesE2m1.data()), _mm_set1_epi8(16));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), nibbles(b->qs));
+  }
+};
+template <>
 struct Format32<quant::BlockQ8_0> {
   static constexpr int kShift = 7;
   static constexpr bool kMin = false;
@@ -117,13 +127,38 @@ struct Format256<quant::BlockQ6_K> {
   }
 };
 
-// Binary16 numbers at `first + r * stride` bytes for r < 8, as f32.
-inline __m256 gather_f16(const std::byte* const* rows, std::int64_t offset) {
-  std::uint16_t h[8];
-  for (int r = 0; r < 8; ++r) std::memcpy(&h[r], rows[r] + offset, 2);
+// 2-bit codes 32j .. 32j+31 that lie as in Q2_K.
+inline __m256i two_bits(const std::uint8_t* qs, int j) {
+  return _mm256_and_si256(_mm256_srli_epi16(load256(qs + 32 * (j / 4)), 2 * (j % 4)), _mm256_set1_epi8(3));
+}
+template <>
+struct Format256<quant::BlockQ2_K> {
+  static constexpr int kShift = 0, kSub = 16;
+  static constexpr bool kMin = true;
+  static __m256i codes(const quant::BlockQ2_K* b, int j) { return two_bits(b->qs, j); }
+};
+template <>
+struct Format256<quant::BlockQ3_K> {
+  static constexpr int kShift = 2, kSub = 16;
+  static constexpr bool kMin = false;
+  static __m256i codes(const quant::BlockQ3_K* b, int j) {
+    const __m256i bit = _mm256_set1_epi8(static_cast<char>(1 << j));
+    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(load256(b->hmask), bit), bit);
+    return _mm256_or_si256(two_bits(b->qs, j), _mm256_and_si256(set, _mm256_set1_epi8(4)));
+  }
+};
+
+// Eight binary16 numbers as f32.
+inline __m256 eight_halves(const std::uint16_t* h) {
   return _mm256_cvtph_ps(_mm_setr_epi16(static_cast<short>(h[0]), static_cast<short>(h[1]), static_cast<short>(h[2]),
                                         static_cast<short>(h[3]), static_cast<short>(h[4]), static_cast<short>(h[5]),
                                         static_cast<short>(h[6]), static_cast<short>(h[7])));
+}
+// Those at `rows[r] + offset` for r < 8.
+inline __m256 gather_f16(const std::byte* const* rows, std::int64_t offset) {
+  std::uint16_t h[8];
+  for (int r = 0; r < 8; ++r) std::memcpy(&h[r], rows[r] + offset, 2);
+  return eight_halves(h);
 }
 
 }  // namespace lode::kernels::avx2

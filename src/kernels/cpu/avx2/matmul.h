@@ -1,5 +1,6 @@
-// The three ways this table multiplies, picked in matmul.cc: few tokens against rows as they lie in the file, panels of
-// unpacked rows for many tokens, and float weights. For cpu/avx2/matmul*.cc only.
+// The ways this table multiplies, picked in matmul.cc: few tokens against rows as they lie in the file, panels of
+// unpacked rows for many tokens, both again for the formats that go through signed weights, and float weights. For
+// cpu/avx2/matmul*.cc only.
 #pragma once
 
 #include "kernels/cpu/split.h"
@@ -25,6 +26,8 @@ inline constexpr std::int64_t kPanelRows = 16;
 // nullptr where the type is of the other kind.
 RowsFn few_function(quant::DType type, std::int64_t tokens);  // 1 <= tokens <= kFewTokens
 RowsFn panel_function(quant::DType type);
+RowsFn signed_few_function(quant::DType type, std::int64_t tokens);
+RowsFn signed_panel_function(quant::DType type);
 RowsFn float_function(quant::DType type);
 
 }  // namespace lode::kernels::avx2

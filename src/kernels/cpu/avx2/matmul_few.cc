@@ -2,57 +2,16 @@
 // sum of a group is spread over 8 lanes; reduce8 turns 8 such rows into one register with a row in each lane, where the
 // group's f32 fma is done for all 8. Bound by memory: 15-20 bytes a cycle from cache on Zen 3, four times a core's
 // share of DRAM (bench/matmul_bench).
-#include <algorithm>
 #include <utility>
 
 #include "kernels/cpu/avx2/formats.h"
 #include "kernels/cpu/avx2/matmul.h"
+#include "kernels/cpu/avx2/rows.h"
 
 namespace lode::kernels::avx2 {
 namespace {
 
 using quant::DType;
-
-// Adjacent sums of the 32-bit lanes of two registers, without the slow hadd.
-inline __m256i pair_add(__m256i a, __m256i b) {
-  return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-}
-inline __m256i quad_add(__m256i ab, __m256i cd) {
-  return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-}
-// Lane r of the result is the sum of the 8 lanes of v[r].
-inline __m256i reduce8(const __m256i* v) {
-  const __m256i low = quad_add(pair_add(v[0], v[1]), pair_add(v[2], v[3]));
-  const __m256i high = quad_add(pair_add(v[4], v[5]), pair_add(v[6], v[7]));
-  return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
-}
-
-// Where the 8 rows that begin at `first` lie; rows past the end repeat the last one and are not stored.
-struct Rows8 {
-  const std::byte* row[8];
-  Rows8(const Matrix& w, std::int64_t bytes, std::int64_t first) {
-    for (int r = 0; r < 8; ++r) row[r] = w.data + std::min(first + r, w.rows - 1) * bytes;
-  }
-};
-
-// The next 8 rows lie right behind these: asks for the piece of them that group `i` will need.
-template <typename Block>
-inline void prefetch_next(const std::byte* first_row, std::int64_t bytes, std::int64_t i) {
-  const std::byte* piece = first_row + 8 * bytes + 8 * i * static_cast<std::int64_t>(sizeof(Block));
-  for (std::size_t at = 0; at < 8 * sizeof(Block); at += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(piece + at), _MM_HINT_T0);
-}
-
-inline void store_rows(const RowsTask& task, std::int64_t first, std::int64_t t, __m256 acc) {
-  float* y = task.y + t * task.y_stride + first;
-  if (first + 8 <= task.end) {
-    _mm256_storeu_ps(y, acc);
-  } else {
-    float lanes[8];
-    _mm256_storeu_ps(lanes, acc);
-    std::copy(lanes, lanes + (task.end - first), y);
-  }
-}
 
 // Eight partial sums of one row's 32 products with one token, exact for every byte a file can hold.
 template <typename Block>
@@ -106,11 +65,6 @@ void few_g32(const RowsTask& task) {
   }
 }
 
-// Lanes 2j and 2j+1 of a byte shuffle that copies 16-bit element j of each 128-bit half everywhere in that half.
-inline __m256i pick16(int j) {
-  return _mm256_set1_epi16(static_cast<short>((2 * j) | ((2 * j + 1) << 8)));
-}
-
 // Q4_K and Q5_K: sums of scale * code * q of one row's 256 values with each token, and of min * (sum of q) over 32.
 template <typename Block, int kTokens>
 inline void row_k45(const Block* b, const std::int8_t* const* q, const std::int16_t* const* u, int r,
@@ -158,13 +112,6 @@ inline void row_k6(const Block* b, const std::int8_t* const* q, const std::int16
     }
   }
   for (int t = 0; t < kTokens; ++t) sums[t][r] = sum[t];
-}
-
-// Lane r of the result is the sum of the 4 lanes of v[r].
-inline __m256i reduce8(const __m128i* v) {
-  __m256i two[4];
-  for (int r = 0; r < 4; ++r) two[r] = _mm256_set_m128i(v[r + 4], v[r]);
-  return quad_add(pair_add(two[0], two[1]), pair_add(two[2], two[3]));
 }
 
 template <typename Block, int kTokens>

@@ -4,12 +4,13 @@
 //
 // Sums are exact in int16 though codes are unsigned: adds wrap around modulo 2^16, the surplus (offset * sum of q) is
 // subtracted modulo 2^16 as well, and the true sum of a lane fits: 16 products of |w| <= 16 (g32), 16 of w <= 15
-// (Q4_K), 8 of w <= 31 (Q5_K), 8 of |w| <= 32 (Q6_K), each at most 32,512. A single maddubs cannot saturate: 2 * 63 *
-// 127.
+// (Q4_K), 8 of w <= 31 (Q5_K), 8 of |w| <= 32 (Q6_K), 8 of |w| <= 4 (Q2_K, Q3_K), each at most 32,512. A single maddubs
+// cannot saturate: 2 * 63 * 127.
 #include <algorithm>
 
 #include "kernels/cpu/avx2/formats.h"
 #include "kernels/cpu/avx2/matmul.h"
+#include "kernels/cpu/avx2/rows.h"
 
 namespace lode::kernels::avx2 {
 namespace {
@@ -17,82 +18,8 @@ namespace {
 using quant::DType;
 
 constexpr std::int64_t kPanelCols = 1024;
-constexpr int kTile = 4;  // Tokens; 8 int16 sums, 2 codes and 1 broadcast use 11 of the 16 registers.
-
-// 8 x 8 transposition of 32-bit lanes: out[s * step] lane r = rows[r] lane s.
-inline void transpose_store(const __m256i* rows, std::uint8_t* out, std::int64_t step) {
-  __m256i pair[8], quad[8];
-  for (int i = 0; i < 8; i += 2) {
-    pair[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
-    pair[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    quad[i] = _mm256_unpacklo_epi64(pair[i], pair[i + 2]);
-    quad[i + 1] = _mm256_unpackhi_epi64(pair[i], pair[i + 2]);
-    quad[i + 2] = _mm256_unpacklo_epi64(pair[i + 1], pair[i + 3]);
-    quad[i + 3] = _mm256_unpackhi_epi64(pair[i + 1], pair[i + 3]);
-  }
-  for (int s = 0; s < 4; ++s) {
-    store256(out + s * step, _mm256_permute2x128_si256(quad[s], quad[s + 4], 0x20));
-    store256(out + (s + 4) * step, _mm256_permute2x128_si256(quad[s], quad[s + 4], 0x31));
-  }
-}
 
 constexpr std::int64_t kStep = kPanelRows * 4;  // Bytes of 4 columns of a panel.
-
-// The 16 rows that begin at `first`; rows past the end repeat the last one and are not stored.
-struct Rows16 {
-  const std::byte* row[kPanelRows];
-  Rows16(const Matrix& w, std::int64_t bytes, std::int64_t first) {
-    for (int r = 0; r < kPanelRows; ++r) row[r] = w.data + std::min(first + r, w.rows - 1) * bytes;
-  }
-};
-
-// Where a tile's sums go: y [tokens, rows], at the panel's first row, with the number of rows that exist.
-struct Output {
-  float* y;
-  std::int64_t stride;
-  std::int64_t rows;
-  bool begins;  // The first columns: start from zero, not from y.
-
-  // Unrolled by force: sums that a loop indexes would live in memory.
-  template <int kTokens>
-  void load(__m256 (*acc)[2]) const {
-#pragma GCC unroll 4
-    for (int t = 0; t < kTokens; ++t) {
-      const float* from = y + t * stride;
-      float lanes[kPanelRows] = {};
-      if (rows < kPanelRows && !begins) {
-        std::copy(from, from + rows, lanes);
-        from = lanes;
-      }
-      acc[t][0] = begins ? _mm256_setzero_ps() : _mm256_loadu_ps(from);
-      acc[t][1] = begins ? _mm256_setzero_ps() : _mm256_loadu_ps(from + 8);
-    }
-  }
-  template <int kTokens>
-  void store(const __m256 (*acc)[2]) const {
-#pragma GCC unroll 4
-    for (int t = 0; t < kTokens; ++t) {
-      float* to = y + t * stride;
-      if (rows == kPanelRows) {
-        _mm256_storeu_ps(to, acc[t][0]);
-        _mm256_storeu_ps(to + 8, acc[t][1]);
-      } else {
-        float lanes[kPanelRows];
-        _mm256_storeu_ps(lanes, acc[t][0]);
-        _mm256_storeu_ps(lanes + 8, acc[t][1]);
-        std::copy(lanes, lanes + rows, to);
-      }
-    }
-  }
-};
-
-// Keeps a sum in its register here: left alone, the compiler first computes all products of a group and then adds them
-// up, through 50 spilled registers.
-inline void pin(__m256i& sum) {
-  asm volatile("" : "+x"(sum));
-}
 
 // Adds 4 * kSteps columns to the int16 sums of a tile. The first products begin the sums, less `surplus` where the
 // codes are above the weights.
@@ -137,6 +64,15 @@ struct Panel32 {
 static_assert(sizeof(Panel32) <= kMatmulScratch);
 
 template <typename Block>
+inline void store_scales(const std::byte* const* rows, std::int64_t at, float* d) {
+  if constexpr (std::is_same_v<Block, quant::BlockMXFP4>) {
+    for (int r = 0; r < 8; ++r) d[r] = quant::kHalfE8m0[std::to_integer<std::uint8_t>(rows[r][at])];
+  } else {
+    _mm256_storeu_ps(d, gather_f16(rows, at));
+  }
+}
+
+template <typename Block>
 void unpack32(const Rows16& rows, std::int64_t offset, std::int64_t groups, Panel32& panel) {
   for (std::int64_t g = 0; g < groups; ++g) {
     const std::int64_t at = offset + g * static_cast<std::int64_t>(sizeof(Block));
@@ -154,7 +90,7 @@ void unpack32(const Rows16& rows, std::int64_t offset, std::int64_t groups, Pane
         transpose_store(high, panel.codes[1] + to, kStep);
       }
       transpose_store(codes, panel.codes[0] + to, kStep);
-      _mm256_storeu_ps(panel.d[g] + 8 * v, gather_f16(rows.row + 8 * v, at));
+      store_scales<Block>(rows.row + 8 * v, at, panel.d[g] + 8 * v);
       if (Format32<Block>::kMin) _mm256_storeu_ps(panel.m[g] + 8 * v, gather_f16(rows.row + 8 * v, at + 2));
     }
   }
@@ -253,28 +189,56 @@ struct Panel256 {
   static constexpr std::int64_t kBlocks = kPanelCols / 256;
   std::uint8_t codes[kPanelCols * kPanelRows];
   std::uint32_t scale[kBlocks][16][kPanelRows];  // [sub-block]: the scale twice, as int16
-  std::uint32_t min[kBlocks][4][kPanelRows];     // Minimums of sub-blocks 2j and 2j+1, as int16
+  std::uint32_t min[kBlocks][8][kPanelRows];     // Minimums of sub-blocks 2j and 2j+1, as int16
   float d[kBlocks][kPanelRows];
   float dmin[kBlocks][kPanelRows];
 };
 static_assert(sizeof(Panel256) <= kMatmulScratch);
 
+// Sub-blocks in a block of 256.
 template <typename Block>
-inline void unpack_scales(const Block* b, int r, std::uint32_t (*scale)[kPanelRows], std::uint32_t (*min)[kPanelRows]) {
+constexpr int kSubs = 256 / Format256<Block>::kSub;
+
+// One block's integer scales and minimums, one byte each.
+inline void unpack_scales(const quant::BlockQ2_K* b, std::int8_t* scale, std::uint8_t* min) {
+  for (int j = 0; j < 16; ++j) {
+    scale[j] = static_cast<std::int8_t>(b->scales[j] & 15);
+    min[j] = static_cast<std::uint8_t>(b->scales[j] >> 4);
+  }
+}
+inline void unpack_scales(const quant::BlockQ3_K* b, std::int8_t* scale, std::uint8_t*) {
+  std::uint8_t sc[16];
+  quant::unpack_scales_k3(b->scales, sc);
+  for (int j = 0; j < 16; ++j) scale[j] = static_cast<std::int8_t>(sc[j] - 32);
+}
+template <typename Block>
+inline void unpack_scales(const Block* b, std::int8_t* scale, std::uint8_t* min) {
   if constexpr (Format256<Block>::kMin) {
     std::uint8_t sc[16];
     quant::unpack_scales_k4(b->scales, sc);
-    for (int j = 0; j < 8; ++j) scale[j][r] = sc[j] * 0x10001u;
-    for (int j = 0; j < 4; ++j) min[j][r] = sc[8 + 2 * j] | (static_cast<std::uint32_t>(sc[9 + 2 * j]) << 16);
+    std::memcpy(scale, sc, 8);
+    std::memcpy(min, sc + 8, 8);
   } else {
-    for (int j = 0; j < 16; ++j)
-      scale[j][r] = static_cast<std::uint16_t>(static_cast<std::int16_t>(b->scales[j])) * 0x10001u;
+    std::memcpy(scale, b->scales, 16);
   }
+}
+
+// Row r's scales and minimums, as the panel keeps them.
+template <typename Block>
+inline void store_scales(const Block* b, int r, std::uint32_t (*scale)[kPanelRows], std::uint32_t (*min)[kPanelRows]) {
+  std::int8_t scales[16];
+  std::uint8_t mins[16];
+  unpack_scales(b, scales, mins);
+  for (int j = 0; j < kSubs<Block>; ++j)
+    scale[j][r] = static_cast<std::uint16_t>(static_cast<std::int16_t>(scales[j])) * 0x10001u;
+  if constexpr (Format256<Block>::kMin)
+    for (int j = 0; j < kSubs<Block> / 2; ++j)
+      min[j][r] = mins[2 * j] | (static_cast<std::uint32_t>(mins[2 * j + 1]) << 16);
 }
 
 template <typename Block>
 void unpack256(const Rows16& rows, std::int64_t offset, std::int64_t groups, Panel256& panel) {
-  constexpr auto kD = static_cast<std::int64_t>(Format256<Block>::kMin ? 0 : sizeof(Block) - 2);
+  constexpr auto kD = static_cast<std::int64_t>(offsetof(Block, d));
   for (std::int64_t g = 0; g < groups; ++g) {
     const std::int64_t at = offset + g * static_cast<std::int64_t>(sizeof(Block));
     for (int v = 0; v < 2; ++v) {
@@ -287,9 +251,9 @@ void unpack256(const Rows16& rows, std::int64_t offset, std::int64_t groups, Pan
         transpose_store(codes, panel.codes + (g * 64 + j * 8) * kStep + v * 32, kStep);
       }
       for (int r = 0; r < 8; ++r)
-        unpack_scales(reinterpret_cast<const Block*>(eight[r] + at), 8 * v + r, panel.scale[g], panel.min[g]);
+        store_scales(reinterpret_cast<const Block*>(eight[r] + at), 8 * v + r, panel.scale[g], panel.min[g]);
       _mm256_storeu_ps(panel.d[g] + 8 * v, gather_f16(eight, at + kD));
-      if (Format256<Block>::kMin) _mm256_storeu_ps(panel.dmin[g] + 8 * v, gather_f16(eight, at + 2));
+      if (Format256<Block>::kMin) _mm256_storeu_ps(panel.dmin[g] + 8 * v, gather_f16(eight, at + kD + 2));
     }
   }
 }
@@ -340,10 +304,11 @@ void tile256(const Panel256& panel, const Acts& x, std::int64_t token, std::int6
         acc[t][v] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[t][v]),
                                     _mm256_mul_ps(_mm256_loadu_ps(panel.d[g] + 8 * v), d), acc[t][v]);
       if (!Format256<Block>::kMin) continue;
-      const std::int16_t* u = x.u256 + (at + t * row_groups + g) * 8;
+      const std::int64_t block = at + t * row_groups + g;
+      const std::int16_t* u = kSubs<Block> == 16 ? x.s256 + 16 * block : x.u256 + 8 * block;
       for (int v = 0; v < 2; ++v) {
         __m256i mins = _mm256_setzero_si256();
-        for (int j = 0; j < 4; ++j)
+        for (int j = 0; j < kSubs<Block> / 2; ++j)
           mins = _mm256_add_epi32(mins, _mm256_madd_epi16(load256(panel.min[g][j] + 8 * v), broadcast32(u + 2 * j)));
         acc[t][v] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(mins), _mm256_mul_ps(_mm256_loadu_ps(panel.dmin[g] + 8 * v), d),
                                      acc[t][v]);
@@ -386,6 +351,9 @@ RowsFn panel_function(DType type) {
     case DType::q5_0: return panel_g32<quant::BlockQ5_0>;
     case DType::q5_1: return panel_g32<quant::BlockQ5_1>;
     case DType::q8_0: return panel_g32<quant::BlockQ8_0>;
+    case DType::mxfp4: return panel_g32<quant::BlockMXFP4>;
+    case DType::q2_k: return panel_g256<quant::BlockQ2_K>;
+    case DType::q3_k: return panel_g256<quant::BlockQ3_K>;
     case DType::q4_k: return panel_g256<quant::BlockQ4_K>;
     case DType::q5_k: return panel_g256<quant::BlockQ5_K>;
     case DType::q6_k: return panel_g256<quant::BlockQ6_K>;

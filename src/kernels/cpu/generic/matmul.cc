@@ -1,94 +1,18 @@
 // Products in scalar code: what docs/numerics.md says, in the order it says it. Every other table must give these bits.
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/acts.h"
 #include "kernels/cpu/generic/quantize.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/split.h"
-#include "quant/blocks.h"
+#include "quant/unpack.h"
 
 namespace lode::kernels::generic {
 namespace {
 
 using quant::f16_to_f32;
-
-// A group of 32 weights: value = d * w + m.
-struct Group32 {
-  std::int8_t w[32];
-  float d, m;
-};
-// A group of 256 weights in sub-blocks of 256 / subs values: value = d * scale * w - dmin * min.
-struct Group256 {
-  std::int8_t w[256];
-  std::int32_t scale[16];
-  std::int32_t min[8];  // Of 32 values each; zeros where the format has none.
-  float d, dmin;
-};
-
-void nibbles(const std::uint8_t* qs, int offset, std::int8_t* w) {
-  for (int i = 0; i < 16; ++i) {
-    w[i] = static_cast<std::int8_t>((qs[i] & 15) - offset);
-    w[i + 16] = static_cast<std::int8_t>((qs[i] >> 4) - offset);
-  }
-}
-void add_fifth_bits(const std::uint8_t* qh, std::int8_t* w) {
-  for (int i = 0; i < 32; ++i) w[i] = static_cast<std::int8_t>(w[i] + (((qh[i / 8] >> (i % 8)) & 1) << 4));
-}
-
-void unpack(const quant::BlockQ4_0& b, Group32& g) {
-  nibbles(b.qs, 8, g.w);
-  g.d = f16_to_f32(b.d);
-}
-void unpack(const quant::BlockQ4_1& b, Group32& g) {
-  nibbles(b.qs, 0, g.w);
-  g.d = f16_to_f32(b.d);
-  g.m = f16_to_f32(b.m);
-}
-void unpack(const quant::BlockQ5_0& b, Group32& g) {
-  nibbles(b.qs, 16, g.w);
-  add_fifth_bits(b.qh, g.w);
-  g.d = f16_to_f32(b.d);
-}
-void unpack(const quant::BlockQ5_1& b, Group32& g) {
-  nibbles(b.qs, 0, g.w);
-  add_fifth_bits(b.qh, g.w);
-  g.d = f16_to_f32(b.d);
-  g.m = f16_to_f32(b.m);
-}
-void unpack(const quant::BlockQ8_0& b, Group32& g) {
-  std::memcpy(g.w, b.qs, 32);
-  g.d = f16_to_f32(b.d);
-}
-
-template <typename Block>
-void unpack_k45(const Block& b, Group256& g) {
-  std::uint8_t sc[16];
-  quant::unpack_scales_k4(b.scales, sc);
-  for (int j = 0; j < 16; ++j) g.scale[j] = sc[j / 2];
-  for (int j = 0; j < 8; ++j) g.min[j] = sc[8 + j];
-  for (int k = 0; k < 256; ++k)
-    g.w[k] = static_cast<std::int8_t>((b.qs[32 * (k / 64) + k % 32] >> (4 * ((k / 32) % 2))) & 15);
-  g.d = f16_to_f32(b.d);
-  g.dmin = f16_to_f32(b.dmin);
-}
-void unpack(const quant::BlockQ4_K& b, Group256& g) {
-  unpack_k45(b, g);
-}
-void unpack(const quant::BlockQ5_K& b, Group256& g) {
-  unpack_k45(b, g);
-  for (int k = 0; k < 256; ++k) g.w[k] = static_cast<std::int8_t>(g.w[k] | (((b.qh[k % 32] >> (k / 32)) & 1) << 4));
-}
-void unpack(const quant::BlockQ6_K& b, Group256& g) {
-  for (int k = 0; k < 256; ++k) {
-    const int half = k / 128, part = (k / 32) % 4, i = k % 32;
-    const int low = (b.ql[64 * half + 32 * (part % 2) + i] >> (4 * (part / 2))) & 15;
-    const int high = (b.qh[32 * half + i] >> (2 * part)) & 3;
-    g.w[k] = static_cast<std::int8_t>((low | (high << 4)) - 32);
-  }
-  for (int j = 0; j < 16; ++j) g.scale[j] = b.scales[j];
-  g.d = f16_to_f32(b.d);
-}
 
 std::int32_t dot(const std::int8_t* w, const std::int8_t* q, int count) {
   std::int32_t sum = 0;
@@ -96,44 +20,55 @@ std::int32_t dot(const std::int8_t* w, const std::int8_t* q, int count) {
   return sum;
 }
 
+template <typename Block>
+Block block_at(const std::byte* row, std::int64_t i) {
+  Block block;
+  std::memcpy(&block, row + i * static_cast<std::int64_t>(sizeof(Block)), sizeof(Block));
+  return block;
+}
+
 // One row of a g32 format against all tokens: y[t * stride].
-template <typename Block, bool kMin>
+template <typename Block>
 void row_g32(const std::byte* row, const Acts& x, float* y, std::int64_t stride) {
+  // NVFP4 has a scale for 16 values: its groups are half as long.
+  constexpr bool kHalves = std::is_same_v<Block, quant::BlockNVFP4>;
   const std::int64_t groups = x.cols / 32;
   for (std::int64_t t = 0; t < x.n; ++t) y[t * stride] = 0;
   for (std::int64_t i = 0; i < groups; ++i) {
-    Block block;
-    std::memcpy(&block, row + i * static_cast<std::int64_t>(sizeof(Block)), sizeof(Block));
-    Group32 g;
-    unpack(block, g);
+    quant::Group32 g;
+    unpack(block_at<Block>(row, i / quant::kParts<Block>), static_cast<int>(i % quant::kParts<Block>), g);
     for (std::int64_t t = 0; t < x.n; ++t) {
       const std::int64_t at = t * groups + i;
-      const std::int32_t sum = dot(g.w, x.q32 + t * x.cols + 32 * i, 32);
-      float acc = std::fma(static_cast<float>(sum), g.d * x.d32[at], y[t * stride]);
-      if (kMin) acc = std::fma(g.m, x.t32[at], acc);
+      const std::int8_t* q = x.q32 + t * x.cols + 32 * i;
+      float acc = y[t * stride];
+      if (kHalves) {
+        for (int h = 0; h < 2; ++h)
+          acc = std::fma(static_cast<float>(dot(g.w + 16 * h, q + 16 * h, 16)), g.d[h] * x.d32[at], acc);
+      } else {
+        acc = std::fma(static_cast<float>(dot(g.w, q, 32)), g.d[0] * x.d32[at], acc);
+      }
+      if (quant::kHasMin<Block>) acc = std::fma(g.m, x.t32[at], acc);
       y[t * stride] = acc;
     }
   }
 }
 
-template <typename Block, bool kMin>
+template <typename Block>
 void row_g256(const std::byte* row, const Acts& x, float* y, std::int64_t stride) {
   const std::int64_t groups = x.cols / 256;
   for (std::int64_t t = 0; t < x.n; ++t) y[t * stride] = 0;
   for (std::int64_t i = 0; i < groups; ++i) {
-    Block block;
-    std::memcpy(&block, row + i * static_cast<std::int64_t>(sizeof(Block)), sizeof(Block));
-    Group256 g;
-    unpack(block, g);
+    quant::Group256 g;
+    unpack(block_at<Block>(row, i), g);
     for (std::int64_t t = 0; t < x.n; ++t) {
       const std::int8_t* q = x.q256 + t * x.cols + 256 * i;
       std::int32_t sum = 0;
       for (int j = 0; j < 16; ++j) sum += g.scale[j] * dot(g.w + 16 * j, q + 16 * j, 16);
       const float scale = x.d256[t * groups + i];
       float acc = std::fma(static_cast<float>(sum), g.d * scale, y[t * stride]);
-      if (kMin) {
+      if (quant::kHasMin<Block>) {
         std::int32_t min_sum = 0;
-        for (int j = 0; j < 8; ++j) min_sum += g.min[j] * x.u256[t * (x.cols / 32) + 8 * i + j];
+        for (int j = 0; j < 16; ++j) min_sum += g.min[j] * x.s256[t * (x.cols / 16) + 16 * i + j];
         acc = std::fma(-static_cast<float>(min_sum), g.dmin * scale, acc);
       }
       y[t * stride] = acc;
@@ -181,14 +116,31 @@ RowFn row_function(quant::DType type) {
     case DType::f32: return row_float<float>;
     case DType::f16: return row_float<Half>;
     case DType::bf16: return row_float<Brain>;
-    case DType::q4_0: return row_g32<quant::BlockQ4_0, false>;
-    case DType::q4_1: return row_g32<quant::BlockQ4_1, true>;
-    case DType::q5_0: return row_g32<quant::BlockQ5_0, false>;
-    case DType::q5_1: return row_g32<quant::BlockQ5_1, true>;
-    case DType::q8_0: return row_g32<quant::BlockQ8_0, false>;
-    case DType::q4_k: return row_g256<quant::BlockQ4_K, true>;
-    case DType::q5_k: return row_g256<quant::BlockQ5_K, true>;
-    case DType::q6_k: return row_g256<quant::BlockQ6_K, false>;
+    case DType::q4_0: return row_g32<quant::BlockQ4_0>;
+    case DType::q4_1: return row_g32<quant::BlockQ4_1>;
+    case DType::q5_0: return row_g32<quant::BlockQ5_0>;
+    case DType::q5_1: return row_g32<quant::BlockQ5_1>;
+    case DType::q8_0: return row_g32<quant::BlockQ8_0>;
+    case DType::iq4_nl: return row_g32<quant::BlockIQ4_NL>;
+    case DType::mxfp4: return row_g32<quant::BlockMXFP4>;
+    case DType::nvfp4: return row_g32<quant::BlockNVFP4>;
+    case DType::q1_0: return row_g32<quant::BlockQ1_0>;
+    case DType::q2_0: return row_g32<quant::BlockQ2_0>;
+    case DType::q2_k: return row_g256<quant::BlockQ2_K>;
+    case DType::q3_k: return row_g256<quant::BlockQ3_K>;
+    case DType::q4_k: return row_g256<quant::BlockQ4_K>;
+    case DType::q5_k: return row_g256<quant::BlockQ5_K>;
+    case DType::q6_k: return row_g256<quant::BlockQ6_K>;
+    case DType::tq1_0: return row_g256<quant::BlockTQ1_0>;
+    case DType::tq2_0: return row_g256<quant::BlockTQ2_0>;
+    case DType::iq4_xs: return row_g256<quant::BlockIQ4_XS>;
+    case DType::iq3_s: return row_g256<quant::BlockIQ3_S>;
+    case DType::iq3_xxs: return row_g256<quant::BlockIQ3_XXS>;
+    case DType::iq2_xxs: return row_g256<quant::BlockIQ2_XXS>;
+    case DType::iq2_xs: return row_g256<quant::BlockIQ2_XS>;
+    case DType::iq2_s: return row_g256<quant::BlockIQ2_S>;
+    case DType::iq1_s: return row_g256<quant::BlockIQ1_S>;
+    case DType::iq1_m: return row_g256<quant::BlockIQ1_M>;
     default: break;
   }
   LODE_CHECK(!"matmul of a type that is not computable");
