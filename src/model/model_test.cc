@@ -107,7 +107,11 @@ TEST_P(Golden, MatchesTheReference) {
     EXPECT_LE(nmse(runner.run(ids, 96, kernels::KvType::f16), want->data), 1e-4) << "f16 KV";
   }
 }
-INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::Values(std::pair{"llama", 1e-6}, std::pair{"gemma3", 1e-4}),
+INSTANTIATE_TEST_SUITE_P(Families, Golden,
+                         ::testing::Values(std::pair{"llama", 1e-6}, std::pair{"gemma3", 1e-4},
+                                           std::pair{"qwen2", 1e-6}, std::pair{"qwen3", 1e-6},
+                                           std::pair{"qwen3moe", 1e-6}, std::pair{"qwen35", 1e-6},
+                                           std::pair{"qwen35moe", 1e-6}),
                          [](const auto& info) { return info.param.first; });
 
 class RealModel : public ::testing::TestWithParam<const char*> {};
