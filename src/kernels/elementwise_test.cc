@@ -144,7 +144,7 @@ TEST(Elementwise, InstructionSetsAgreeBitForBit) {
       (isa == 0 ? generic::softcap : avx2::softcap)(s, out.data(), 30.0f, count);
       return out;
     });
-    for (const Activation act : {Activation::silu, Activation::gelu_tanh}) {
+    for (const Activation act : {Activation::silu, Activation::gelu_tanh, Activation::sigmoid}) {
       expect_same([&](int isa, Stream& s) {
         std::vector<float> out(x.size());
         (isa == 0 ? generic::glu : avx2::glu)(s, act, x.data(), y.data(), out.data(), count);

@@ -77,7 +77,7 @@ enum class RopeStyle : std::uint8_t {
   normal,  // Pairs (2i, 2i+1): llama.
   neox,    // Pairs (i, i + dims/2): gemma, qwen.
 };
-enum class Activation : std::uint8_t { silu, gelu_tanh };
+enum class Activation : std::uint8_t { silu, gelu_tanh, sigmoid };
 
 // How one group stores one layer of a block (see model/kv_view.h): byte offsets inside a block's slot.
 enum class KvType : std::uint8_t { f32, f16, q8_0 };
@@ -134,6 +134,74 @@ struct AttentionArgs {
 // Floats of span_room that let `n` single-token runs at positions < context split freely over threads.
 std::size_t attention_span_room(std::int64_t n, std::int64_t heads, std::int64_t v_dim, std::int64_t context);
 
+// A causal convolution of each channel over the last `taps` tokens, then SiLU (recurrent layers). A run's state is the
+// last taps - 1 inputs before it, [taps - 1, channels] float32, oldest first.
+struct CausalConvArgs {
+  const float* x = nullptr;             // [n, channels]
+  const float* weights = nullptr;       // [taps, channels], the oldest token's first. The file has [channels][taps].
+  float* out = nullptr;                 // [n, channels], not x.
+  std::int64_t channels = 0, taps = 0;  // taps <= kConvTapsMax.
+  std::span<const StateRun> runs;
+  std::int64_t state_offset = 0;  // Bytes, of this part of the layer's state; a multiple of 4.
+};
+
+inline constexpr std::int64_t kConvTapsMax = 16;
+
+// Scales the first `heads` vectors of every row, in place, to the length `scale` (before eps): v * (scale / |v|).
+struct L2NormArgs {
+  float* x = nullptr;  // [n, stride]; its first heads * dim columns change.
+  std::int64_t n = 0, stride = 0, heads = 0, dim = 0;
+  float eps = 1e-6f, scale = 1;
+};
+
+// decay = exp(a * softplus(alpha + dt_bias)), beta = sigmoid(beta), in place. Files hold a = -exp(A_log).
+struct DeltaGatesArgs {
+  float* alpha = nullptr;          // [n, heads] in; the decay out.
+  float* beta = nullptr;           // [n, heads]
+  const float* dt_bias = nullptr;  // [heads]
+  const float* a = nullptr;        // [heads]
+  std::int64_t n = 0, heads = 0;
+};
+
+// The gated delta rule, token by token, for every value head h with its state S [k_dim, v_dim] and the key head
+// h % k_heads: S *= decay; S += k (beta (v - S^T k))^T; out = S^T q. A run's state is S [v_heads, k_dim, v_dim]
+// float32.
+struct DeltaNetArgs {
+  const float* q = nullptr;      // [n] rows of `stride`, each [k_heads, k_dim]
+  const float* k = nullptr;      // The same; normed, as q is.
+  const float* v = nullptr;      // [n] rows of `stride`, each [v_heads, v_dim]
+  const float* decay = nullptr;  // [n, v_heads]
+  const float* beta = nullptr;   // [n, v_heads]
+  float* out = nullptr;          // [n, v_heads, v_dim]
+  std::int64_t stride = 0, k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0;  // k_dim <= kDeltaKeyDimMax.
+  std::span<const StateRun> runs;
+  std::int64_t state_offset = 0;  // Bytes, of this part of the layer's state; a multiple of 4.
+};
+// A tile of 32 columns of S has to fit a thread's scratch (64 KiB).
+inline constexpr std::int64_t kDeltaKeyDimMax = 512;
+
+// Softmax over all experts, then the `used` largest of each token: by descending logit, equal ones by ascending id.
+struct RouteArgs {
+  const float* logits = nullptr;  // [n, experts]
+  std::int32_t* ids = nullptr;    // [n, used], in rank order.
+  float* weights = nullptr;       // [n, used]
+  std::int64_t n = 0, experts = 0, used = 0;
+  enum class Norm : std::uint8_t {
+    none,
+    sum
+  } norm = Norm::sum;  // sum: the weights of a token are divided by their sum.
+  float scale = 1;     // Multiplies the weights; 1: they stay.
+};
+
+// out[t] = sum over ranks r, ascending, of weights[t, r] * y[rows[t, r]].
+struct CombineArgs {
+  const float* y = nullptr;            // [any, width] experts' outputs
+  const std::int32_t* rows = nullptr;  // [n, used]
+  const float* weights = nullptr;      // [n, used]
+  float* out = nullptr;                // [n, width]
+  std::int64_t n = 0, used = 0, width = 0;
+};
+
 struct Table {
   std::string_view name;         // "generic", "avx2"
   std::string_view numerics_id;  // Part of the KV root key; equal for all CPU tables that keep the contract.
@@ -165,6 +233,20 @@ struct Table {
                       float* out);
   // x[i] = cap * tanh(x[i] / cap).
   void (*softcap)(Stream&, float* x, float cap, std::int64_t count);
+  // Takes x [pairs, 2, width] apart: first [pairs, width] and second [pairs, width].
+  void (*split_pairs)(Stream&, const float* x, std::int64_t pairs, std::int64_t width, float* first, float* second);
+
+  // Recurrent layers. All rows of a call belong to its runs.
+  void (*causal_conv)(Stream&, const CausalConvArgs&);
+  void (*l2_norm)(Stream&, const L2NormArgs&);
+  void (*delta_gates)(Stream&, const DeltaGatesArgs&);
+  void (*delta_net)(Stream&, const DeltaNetArgs&);
+
+  // Mixture of experts.
+  void (*route)(Stream&, const RouteArgs&);
+  void (*combine_experts)(Stream&, const CombineArgs&);
+  // y[t] += sigmoid(gate[t]) * x[t], rows of `width`.
+  void (*add_gated)(Stream&, float* y, const float* x, const float* gate, std::int64_t n, std::int64_t width);
 };
 
 // One call for a few products that share their activations: matmul(s, {{&wq, q, stride}, {&wk, k, stride}}, x).

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/kernels.h"
+
 namespace lode::model {
 
 bool ConfigReader::has(std::string_view key) const {
@@ -31,6 +33,12 @@ std::int64_t ConfigReader::optional(std::string_view key, std::int64_t fallback,
   }
   if (!found.value()) return fallback;
   const std::vector<std::int64_t>& values = *found.value();
+  const bool array = file_.find(full(key))->type == gguf::ValueType::array;
+  if (array && layers_ > 0 && static_cast<std::int64_t>(values.size()) != layers_) {
+    fail(Status::corrupt(fmt::format("{}: key '{}': expected {} values, one a layer, found {}", file_.path().string(),
+                                     full(key), layers_, values.size())));
+    return fallback;
+  }
   const bool same =
       !values.empty() && std::all_of(values.begin(), values.end(), [&](auto v) { return v == values[0]; });
   if (!same) {
@@ -106,9 +114,12 @@ std::vector<std::int64_t> ConfigReader::per_layer(std::string_view key, std::int
   return out;
 }
 
-Config read_config(ConfigReader& r, const gguf::File& file) {
+Config read_config(ConfigReader& r, const gguf::File& file, FfnKey ffn) {
   Config c;
-  c.layers = r.require("block_count", 1, 512);
+  const std::int64_t blocks = r.require("block_count", 1, 512);
+  r.set_layers(blocks);
+  c.mtp_layers = r.optional("nextn_predict_layers", 0, 0, blocks - 1);
+  c.layers = blocks - c.mtp_layers;
   c.width = r.require("embedding_length", 1, 1 << 20);
   c.heads = r.require("attention.head_count", 1, 1024);
   c.kv_heads = r.optional("attention.head_count_kv", c.heads, 1, 1024);
@@ -117,7 +128,11 @@ Config read_config(ConfigReader& r, const gguf::File& file) {
         fmt::format("{}: {} heads do not divide into {} KV heads", file.path().string(), c.heads, c.kv_heads)));
   c.k_dim = r.optional("attention.key_length", c.width / c.heads, 1, 8192);
   c.v_dim = r.optional("attention.value_length", c.width / c.heads, 1, 8192);
-  c.ffn = r.require("feed_forward_length", 1, 1 << 22);
+  if (r.status().ok() && (c.k_dim < 1 || c.v_dim < 1))
+    r.fail(Status::corrupt(
+        fmt::format("{}: {} heads are more than a width of {} has room for", file.path().string(), c.heads, c.width)));
+  c.ffn = ffn == FfnKey::required ? r.require("feed_forward_length", 1, 1 << 22)
+                                  : r.optional("feed_forward_length", 0, 0, 1 << 22);
   c.context = r.require("context_length", 1, 1 << 30);
   c.eps = static_cast<float>(r.optional_float("attention.layer_norm_rms_epsilon", 1e-6, 0, 1));
   c.rope_dims = r.optional("rope.dimension_count", c.k_dim, 2, 8192);
@@ -128,6 +143,47 @@ Config read_config(ConfigReader& r, const gguf::File& file) {
   const gguf::Tensor* embd = file.tensor("token_embd.weight");
   if (embd && embd->shape.size() == 2) c.vocab = embd->shape[1];
   return c;
+}
+
+ExpertConfig read_expert_config(ConfigReader& r, const Config& c) {
+  ExpertConfig e;
+  e.count = r.require("expert_count", 1, 4096);
+  e.used = r.require("expert_used_count", 1, 4096);
+  if (r.status().ok() && e.used > e.count)
+    r.fail(Status::corrupt(fmt::format("{}: key '{}' is {}, but key '{}' says that a layer has {} experts",
+                                       r.file().path().string(), r.full("expert_used_count"), e.used,
+                                       r.full("expert_count"), e.count)));
+  // Files without the key have experts whose widths add up to that of a dense layer.
+  const std::int64_t fallback = c.ffn / std::max<std::int64_t>(1, e.used);
+  e.ffn = fallback > 0 ? r.optional("expert_feed_forward_length", fallback, 1, 1 << 22)
+                       : r.require("expert_feed_forward_length", 1, 1 << 22);
+  const double scale = r.optional_float("expert_weights_scale", 0, 0, 1e6);
+  e.weights_scale = scale > 0 ? static_cast<float>(scale) : 1.0f;  // 0 in files that do not scale.
+  const std::int64_t groups = r.optional("expert_group_count", 1, 0, 4096);
+  if (r.status().ok() && groups > 1)
+    r.fail(
+        Status::unsupported(fmt::format("{}: key '{}' is {}: experts chosen by groups are not supported; "
+                                        "supported: 1",
+                                        r.file().path().string(), r.full("expert_group_count"), groups)));
+  return e;
+}
+
+DeltaConfig read_delta_config(ConfigReader& r) {
+  DeltaConfig d;
+  d.taps = r.require("ssm.conv_kernel", 2, kernels::kConvTapsMax);
+  d.k_dim = r.require("ssm.state_size", 1, kernels::kDeltaKeyDimMax);
+  d.k_heads = r.require("ssm.group_count", 1, 1024);
+  d.v_heads = r.require("ssm.time_step_rank", 1, 1024);
+  const std::int64_t inner = r.require("ssm.inner_size", 1, 1 << 20);
+  d.interval = r.optional("full_attention_interval", 4, 1, 512);
+  if (!r.status().ok()) return d;
+  if (d.v_heads % d.k_heads != 0 || inner % d.v_heads != 0)
+    r.fail(
+        Status::corrupt(fmt::format("{}: ssm.time_step_rank {}: expected a multiple of ssm.group_count {} that "
+                                    "divides ssm.inner_size {}",
+                                    r.file().path().string(), d.v_heads, d.k_heads, inner)));
+  d.v_dim = inner / d.v_heads;
+  return d;
 }
 
 }  // namespace lode::model

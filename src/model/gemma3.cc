@@ -18,7 +18,7 @@ using kernels::Acts;
 using kernels::Matrix;
 
 struct GemmaLayer {
-  bool windowed = false;
+  bool local = false;            // A layer of short range: its own rope base and, where the file has one, the window.
   const float* attn_norm;        // [width]
   Matrix wq, wk, wv;             // [heads * k_dim, width], [kv_heads * k_dim, width], [kv_heads * v_dim, width]
   const float *q_norm, *k_norm;  // [k_dim]
@@ -31,62 +31,59 @@ struct GemmaLayer {
 
 class Gemma3 final : public Model {
  public:
-  Status init(const gguf::File& file);
+  Status init(const LoadContext& context);
   std::uint64_t scratch_bytes(const StepLimits& limits) const override { return scratch_size(shape_, limits); }
   Status forward(kernels::Stream& s, const Batch& batch, KvView& kv, const StepLimits& limits, std::byte* scratch,
                  float* logits) const override;
 
  private:
   Status read_layers(TensorReader& t);
-  // Which layers see a window only: the file's array, every n-th, or (as Google ships them) all but every sixth.
-  std::vector<bool> window_pattern(ConfigReader& r, const gguf::File& file) const;
+  // Which layers are local: the file's array, every n-th, or (as Google ships them) all but every sixth.
+  std::vector<bool> local_pattern(ConfigReader& r, const gguf::File& file) const;
   void declare_groups();
 
   Config c_;
   TransformerShape shape_;
-  std::int64_t window_ = 0;  // 0: no layer is windowed.
+  std::int64_t window_ = 0;  // Tokens that a local layer sees; 0: all.
   float attn_scale_ = 1, final_softcap_ = 0;
-  Rope global_, local_;
-  std::vector<bool> windowed_;
+  Rope global_rope_, local_rope_;
+  std::vector<bool> local_;
   Matrix token_embd_, output_;  // [vocab, width]
   const float* output_norm_ = nullptr;
   std::vector<GemmaLayer> layers_;
 };
 
-std::vector<bool> Gemma3::window_pattern(ConfigReader& r, const gguf::File& file) const {
-  std::vector<bool> windowed(static_cast<std::size_t>(c_.layers), false);
-  if (window_ == 0) return windowed;
+std::vector<bool> Gemma3::local_pattern(ConfigReader& r, const gguf::File& file) const {
+  std::vector<bool> local(static_cast<std::size_t>(c_.layers), false);
   const gguf::Value* v = file.find(r.full("attention.sliding_window_pattern"));
   if (v && v->type == gguf::ValueType::array) {
     const auto flags = r.per_layer("attention.sliding_window_pattern", c_.layers, std::nullopt, 0, 1);
-    for (std::size_t i = 0; i < windowed.size(); ++i) windowed[i] = flags[i] != 0;
-    return windowed;
+    for (std::size_t i = 0; i < local.size(); ++i) local[i] = flags[i] != 0;
+    return local;
   }
   const std::int64_t period = r.optional("attention.sliding_window_pattern", 6, 1, 512);
-  for (std::size_t i = 0; i < windowed.size(); ++i) windowed[i] = (static_cast<std::int64_t>(i) + 1) % period != 0;
-  return windowed;
+  for (std::size_t i = 0; i < local.size(); ++i) local[i] = (static_cast<std::int64_t>(i) + 1) % period != 0;
+  return local;
 }
 
-Status Gemma3::init(const gguf::File& file) {
+Status Gemma3::init(const LoadContext& context) {
+  const gguf::File& file = context.file;
   ConfigReader r(file, "gemma3");
   c_ = read_config(r, file);
-  // A window of 0, or none, means full attention everywhere.
+  // A window of 0, or none, means that every layer sees everything; local layers keep their rope.
   window_ = r.optional("attention.sliding_window", 0, 0, 1 << 30);
-  windowed_ = window_pattern(r, file);
+  local_ = local_pattern(r, file);
   const std::int64_t k_swa = r.optional("attention.key_length_swa", c_.k_dim, 1, 8192);
   const std::int64_t v_swa = r.optional("attention.value_length_swa", c_.v_dim, 1, 8192);
   const std::int64_t rope_swa = r.optional("rope.dimension_count_swa", c_.rope_dims, 2, 8192);
   if (r.status().ok() && (k_swa != c_.k_dim || v_swa != c_.v_dim || rope_swa != c_.rope_dims))
     r.fail(Status::unsupported(
         fmt::format("{}: windowed layers with head sizes of their own are not gemma3's", file.path().string())));
-  const double factor = r.optional_float("rope.scaling.factor", 1, 1e-3, 1e6);
+  const RopeScaling scaling = read_rope_scaling(r, c_);  // Of the global layers; local ones are not stretched.
   const double local_base = r.optional_float("rope.freq_base_swa", 10000, 1, 1e12);
   final_softcap_ = static_cast<float>(r.optional_float("final_logit_softcapping", 0, 0, 1e6));
   LODE_RETURN_IF_ERROR(r.status());
 
-  global_ = make_rope(c_.rope_dims, c_.rope_base, factor, nullptr);
-  local_ = make_rope(c_.rope_dims, local_base, 1, nullptr);
-  rope_id_ = "gemma3:" + describe(global_) + "|" + describe(local_);
   // The 27B model (62 layers) scales by width / heads, all others by the head size.
   attn_scale_ = 1.0f / std::sqrt(static_cast<float>(c_.layers == 62 ? c_.width / c_.heads : c_.k_dim));
 
@@ -95,9 +92,14 @@ Status Gemma3::init(const gguf::File& file) {
   output_norm_ = t.vector("output_norm.weight", c_.width);
   output_ = t.optional_matrix("output.weight", c_.vocab, c_.width);
   if (!output_.data) output_ = token_embd_;  // Tied.
+  const RopeFactors factors = read_rope_factors(t, scaling, c_.rope_dims);
   LODE_RETURN_IF_ERROR(read_layers(t));
+  LODE_RETURN_IF_ERROR(t.finish(c_.layers));
+  global_rope_ = make_rope(c_.rope_dims, c_.rope_base, scaling, factors, context.options.context);
+  local_rope_ = make_rope(c_.rope_dims, local_base, {}, {}, 0);
+  rope_id_ = "gemma3:" + describe(global_rope_) + "|" + describe(local_rope_);
 
-  shape_ = {c_.width, c_.heads, c_.kv_heads, c_.k_dim, c_.v_dim, c_.ffn, global_.pairs(), 2};
+  shape_ = {c_.width, c_.heads, c_.kv_heads, c_.k_dim, c_.v_dim, c_.ffn, global_rope_.pairs(), 2};
   declare_groups();
   fill_facts(facts_, c_);
   return Status::success();
@@ -107,7 +109,7 @@ Status Gemma3::read_layers(TensorReader& t) {
   for (std::int64_t i = 0; i < c_.layers && t.status().ok(); ++i) {
     GemmaLayer l{};
     const auto name = [&](std::string_view part) { return layer_tensor(i, part); };
-    l.windowed = windowed_[static_cast<std::size_t>(i)];
+    l.local = local_[static_cast<std::size_t>(i)];
     l.attn_norm = t.vector(name("attn_norm"), c_.width);
     l.wq = t.matrix(name("attn_q"), c_.heads * c_.k_dim, c_.width);
     l.wk = t.matrix(name("attn_k"), c_.kv_heads * c_.k_dim, c_.width);
@@ -127,11 +129,9 @@ Status Gemma3::read_layers(TensorReader& t) {
 }
 
 void Gemma3::declare_groups() {
-  CacheGroup full{CacheGroup::Kind::full, 0, 0, {}}, window{CacheGroup::Kind::window, window_, 0, {}};
+  CacheGroup full{CacheGroup::Kind::full, 0, {}}, window{CacheGroup::Kind::window, window_, {}};
   for (std::uint32_t i = 0; i < c_.layers; ++i)
-    (windowed_[i] ? window : full)
-        .layers.push_back({LayerIndex{i}, static_cast<std::int32_t>(c_.kv_heads), static_cast<std::int32_t>(c_.k_dim),
-                           static_cast<std::int32_t>(c_.v_dim)});
+    (local_[i] && window_ > 0 ? window : full).layers.push_back(cache_layer(i, c_));
   if (!full.layers.empty()) groups_.push_back(full);
   if (!window.layers.empty()) groups_.push_back(window);
 }
@@ -147,20 +147,21 @@ Status Gemma3::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const
   Acts acts;
 
   k.embed(s, token_embd_, batch.ids.data(), n, std::sqrt(static_cast<float>(c_.width)), b.x);
-  k.rope_table(s, batch.positions.data(), n, global_.inv_freq.data(), global_.pairs(), 1.0f, b.cos_sin[0]);
-  k.rope_table(s, batch.positions.data(), n, local_.inv_freq.data(), local_.pairs(), 1.0f, b.cos_sin[1]);
+  k.rope_table(s, batch.positions.data(), n, global_rope_.inv_freq.data(), global_rope_.pairs(),
+               global_rope_.attn_factor, b.cos_sin[0]);
+  k.rope_table(s, batch.positions.data(), n, local_rope_.inv_freq.data(), local_rope_.pairs(), 1.0f, b.cos_sin[1]);
 
   for (std::uint32_t i = 0; i < c_.layers; ++i) {
     const GemmaLayer& l = layers_[i];
-    const float* cos_sin = b.cos_sin[l.windowed ? 1 : 0];
+    const float* cos_sin = b.cos_sin[l.local ? 1 : 0];
     // Attention.
     k.rms_norm(s, b.x, l.attn_norm, c_.eps, n, c_.width, b.h);
     kernels::acts_bind(acts, b.h, n, c_.width, b.acts_room);
     kernels::matmul(s, {{&l.wq, b.q, q_width}, {&l.wk, b.k, k_width}, {&l.wv, b.v, v_width}}, acts);
     k.rms_norm(s, b.q, l.q_norm, c_.eps, n * c_.heads, c_.k_dim, b.q);
     k.rms_norm(s, b.k, l.k_norm, c_.eps, n * c_.kv_heads, c_.k_dim, b.k);
-    k.rope(s, b.q, n, c_.heads, c_.k_dim, global_.pairs(), kernels::RopeStyle::neox, cos_sin);
-    k.rope(s, b.k, n, c_.kv_heads, c_.k_dim, global_.pairs(), kernels::RopeStyle::neox, cos_sin);
+    k.rope(s, b.q, n, c_.heads, c_.k_dim, global_rope_.pairs(), kernels::RopeStyle::neox, cos_sin);
+    k.rope(s, b.k, n, c_.kv_heads, c_.k_dim, global_rope_.pairs(), kernels::RopeStyle::neox, cos_sin);
     LODE_RETURN_IF_ERROR(kv.wait(LayerIndex{i}));
     k.kv_write(s, {b.k, b.v, kv.layer(LayerIndex{i}), kv.runs(LayerIndex{i})});
     if (i + 1 == c_.layers && m == 0) return Status::success();  // Nobody reads what follows.
@@ -168,7 +169,7 @@ Status Gemma3::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const
                     .out = b.att,
                     .heads = static_cast<std::int32_t>(c_.heads),
                     .scale = attn_scale_,
-                    .window = l.windowed ? window_ : 0,
+                    .window = l.local ? window_ : 0,
                     .layer = kv.layer(LayerIndex{i}),
                     .runs = kv.runs(LayerIndex{i}),
                     .span_room = b.span_room,
@@ -199,9 +200,9 @@ Status Gemma3::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> load_gemma3(const gguf::File& file) {
+Result<std::unique_ptr<Model>> load_gemma3(const LoadContext& context) {
   auto model = std::make_unique<Gemma3>();
-  LODE_RETURN_IF_ERROR(model->init(file));
+  LODE_RETURN_IF_ERROR(model->init(context));
   return std::unique_ptr<Model>(std::move(model));
 }
 

@@ -27,7 +27,7 @@ struct LlamaLayer {
 
 class Llama final : public Model {
  public:
-  Status init(const gguf::File& file);
+  Status init(const LoadContext& context);
   std::uint64_t scratch_bytes(const StepLimits& limits) const override { return scratch_size(shape_, limits); }
   Status forward(kernels::Stream& s, const Batch& batch, KvView& kv, const StepLimits& limits, std::byte* scratch,
                  float* logits) const override;
@@ -41,15 +41,11 @@ class Llama final : public Model {
   std::vector<LlamaLayer> layers_;
 };
 
-Status Llama::init(const gguf::File& file) {
+Status Llama::init(const LoadContext& context) {
+  const gguf::File& file = context.file;
   ConfigReader r(file, "llama");
   c_ = read_config(r, file);
-  const std::string scaling = r.optional_string("rope.scaling.type", "none");
-  double factor = 1;
-  if (scaling == "linear") factor = r.optional_float("rope.scaling.factor", 1, 1e-3, 1e6);
-  else if (scaling != "none")
-    r.fail(Status::unsupported(
-        fmt::format("{}: rope scaling '{}' is not supported; supported: none, linear", file.path().string(), scaling)));
+  const RopeScaling scaling = read_rope_scaling(r, c_);
   LODE_RETURN_IF_ERROR(r.status());
   LODE_RETURN_IF_ERROR(refuse_experts(file, "llama"));
 
@@ -58,7 +54,7 @@ Status Llama::init(const gguf::File& file) {
   output_norm_ = t.vector("output_norm.weight", c_.width);
   output_ = t.optional_matrix("output.weight", c_.vocab, c_.width);
   if (!output_.data) output_ = token_embd_;  // Tied.
-  const float* divisors = t.optional_vector("rope_freqs.weight", c_.rope_dims / 2);
+  const RopeFactors factors = read_rope_factors(t, scaling, c_.rope_dims);
   for (std::int64_t i = 0; i < c_.layers && t.status().ok(); ++i) {
     LlamaLayer l{};
     const auto name = [&](std::string_view part) { return layer_tensor(i, part); };
@@ -73,15 +69,13 @@ Status Llama::init(const gguf::File& file) {
     l.down = t.matrix(name("ffn_down"), c_.width, c_.ffn);
     layers_.push_back(l);
   }
-  LODE_RETURN_IF_ERROR(t.status());
+  LODE_RETURN_IF_ERROR(t.finish(c_.layers));
 
-  rope_ = make_rope(c_.rope_dims, c_.rope_base, factor, divisors);
+  rope_ = make_rope(c_.rope_dims, c_.rope_base, scaling, factors, context.options.context);
   rope_id_ = "llama:" + describe(rope_);
   shape_ = {c_.width, c_.heads, c_.kv_heads, c_.k_dim, c_.v_dim, c_.ffn, rope_.pairs(), 1};
-  CacheGroup full{CacheGroup::Kind::full, 0, 0, {}};
-  for (std::uint32_t i = 0; i < c_.layers; ++i)
-    full.layers.push_back({LayerIndex{i}, static_cast<std::int32_t>(c_.kv_heads), static_cast<std::int32_t>(c_.k_dim),
-                           static_cast<std::int32_t>(c_.v_dim)});
+  CacheGroup full{CacheGroup::Kind::full, 0, {}};
+  for (std::int64_t i = 0; i < c_.layers; ++i) full.layers.push_back(cache_layer(i, c_));
   groups_ = {full};
   fill_facts(facts_, c_);
   return Status::success();
@@ -143,9 +137,9 @@ Status Llama::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const 
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> load_llama(const gguf::File& file) {
+Result<std::unique_ptr<Model>> load_llama(const LoadContext& context) {
   auto model = std::make_unique<Llama>();
-  LODE_RETURN_IF_ERROR(model->init(file));
+  LODE_RETURN_IF_ERROR(model->init(context));
   return std::unique_ptr<Model>(std::move(model));
 }
 

@@ -11,11 +11,11 @@ namespace {
 
 struct Family {
   std::string_view architecture;
-  Result<std::unique_ptr<Model>> (*load)(const gguf::File&);
+  Result<std::unique_ptr<Model>> (*load)(const LoadContext&);
 };
 constexpr Family kFamilies[] = {
-    {"llama", load_llama},
-    {"gemma3", load_gemma3},
+    {"llama", load_llama},   {"gemma3", load_gemma3}, {"qwen2", load_qwen},       {"qwen3", load_qwen},
+    {"qwen3moe", load_qwen}, {"qwen35", load_qwen35}, {"qwen35moe", load_qwen35},
 };
 
 }  // namespace
@@ -29,7 +29,7 @@ std::string_view architecture_names() {
   return names;
 }
 
-Result<std::unique_ptr<Model>> Model::load(const gguf::File& file) {
+Result<std::unique_ptr<Model>> Model::load(const gguf::File& file, const LoadOptions& options) {
   const auto arch = file.get_string("general.architecture");
   if (!arch.ok()) return arch.status();
   if (!arch.value())
@@ -37,7 +37,7 @@ Result<std::unique_ptr<Model>> Model::load(const gguf::File& file) {
         fmt::format("{}: key 'general.architecture' is missing: not a model file", file.path().string()));
   for (const Family& family : kFamilies) {
     if (family.architecture != *arch.value()) continue;
-    auto model = family.load(file);
+    auto model = family.load({file, family.architecture, options});
     if (!model.ok()) return model.status();
     Facts& facts = model.value()->facts_;
     facts.architecture = *arch.value();
@@ -52,7 +52,7 @@ Result<std::unique_ptr<Model>> Model::load(const gguf::File& file) {
       const auto is = [&](std::string_view part) { return t.name.find(part) != std::string_view::npos; };
       if (t.name == "token_embd.weight") facts.embedding_bytes += t.bytes;
       else if (t.name == "output.weight") facts.output_bytes += t.bytes;
-      else if (is(".attn_")) facts.attention_bytes += t.bytes;
+      else if (is(".attn_") || is(".ssm_")) facts.attention_bytes += t.bytes;
       else if (is(".ffn_")) facts.ffn_bytes += t.bytes;
       else facts.other_bytes += t.bytes;
     }

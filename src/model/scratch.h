@@ -1,6 +1,7 @@
 // The buffers of one step of a dense transformer, cut from the Workspace. Owns nothing. Step thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/kernels.h"
@@ -11,6 +12,7 @@ namespace lode::model {
 
 struct TransformerShape {
   std::int64_t width = 0, heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0, ffn = 0, rope_pairs = 0, rope_tables = 1;
+  std::int64_t widest_input = 0;  // Of a product that is none of the transformer's own.
 };
 
 struct TransformerScratch {
@@ -41,9 +43,7 @@ inline TransformerScratch cut_scratch(Cutter& cut, const TransformerShape& t, co
   s.gate = cut.take<float>(n * t.ffn);
   s.up = cut.take<float>(n * t.ffn);
   for (std::int64_t i = 0; i < t.rope_tables; ++i) s.cos_sin[i] = cut.take<float>(n * t.rope_pairs * 2);
-  std::int64_t widest = t.width;
-  if (t.ffn > widest) widest = t.ffn;
-  if (t.heads * t.v_dim > widest) widest = t.heads * t.v_dim;
+  const std::int64_t widest = std::max({t.width, t.ffn, t.heads * t.v_dim, t.widest_input});
   s.acts_room = cut.take<std::byte>(static_cast<std::int64_t>(kernels::acts_bytes(n, widest)));
   s.span_room_floats = kernels::attention_span_room(limits.runs, t.heads, t.v_dim, limits.context);
   s.span_room = cut.take<float>(static_cast<std::int64_t>(s.span_room_floats));

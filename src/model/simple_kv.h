@@ -13,7 +13,8 @@ namespace lode::model::test {
 // Any number of sequences; each grows without bound.
 class SimpleKv final : public KvView {
  public:
-  SimpleKv(std::span<const CacheGroup> groups, kernels::KvType type, std::size_t sequences) : tables_(sequences), pairs_(sequences) {
+  SimpleKv(std::span<const CacheGroup> groups, kernels::KvType type, std::size_t sequences)
+      : tables_(sequences), pairs_(sequences) {
     for (const CacheGroup& g : groups) layouts_.push_back(block_layout(g, type, type));
     for (auto& t : tables_) t.resize(layouts_.size());
     lengths_.resize(sequences);

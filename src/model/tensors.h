@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "gguf/gguf.h"
@@ -14,7 +16,7 @@ namespace lode::model {
 // Like ConfigReader: the first error sticks. Missing tensors are named, wrong shapes printed as expected and found.
 class TensorReader {
  public:
-  explicit TensorReader(const gguf::File& file) : file_(file) {}
+  explicit TensorReader(const gguf::File& file) : file_(file), read_(file.tensors().size()) {}
 
   // W [rows, cols] of any computable type.
   kernels::Matrix matrix(const std::string& name, std::int64_t rows, std::int64_t cols);
@@ -23,18 +25,35 @@ class TensorReader {
   // An F32 vector of `count` values.
   const float* vector(const std::string& name, std::int64_t count);
   const float* optional_vector(const std::string& name, std::int64_t count);
+  // The same as a matrix W [1, cols].
+  kernels::Matrix row(const std::string& name, std::int64_t cols);
+  // The same, of factors that divide: finite and above 0.
+  const float* positive_vector(const std::string& name, std::int64_t count);
+  // `count` matrices W [rows, cols]: the slices of one tensor of shape [cols, rows, count].
+  std::vector<kernels::Matrix> stack(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t count);
+  bool has(const std::string& name) const { return file_.tensor(name) != nullptr; }
+
+  // Call last. Fails on a tensor of the text model that nobody asked for: a bias, say, that the family does not know
+  // would silently change every result. Tensors of `ignored_layer` and beyond are expected to be left.
+  Status finish(std::int64_t ignored_layer);
   const Status& status() const { return status_; }
   void fail(Status status);
 
  private:
+  const gguf::Tensor* find(const std::string& name);
+  kernels::Matrix checked(const gguf::Tensor& tensor, std::span<const std::int64_t> shape);
+
   const gguf::File& file_;
+  std::vector<bool> read_;  // [file.tensors().size()]
   Status status_;
 };
 
 // "blk.3.attn_q.weight"
 std::string layer_tensor(std::int64_t layer, std::string_view name);
+// "blk.3.attn_q.bias"
+std::string layer_bias(std::int64_t layer, std::string_view name);
 
-// Refuses files with expert tensors or expert keys that contradict each other: never a silent dense load.
+// For dense families: refuses files with expert tensors or an expert count: never a silent dense load.
 Status refuse_experts(const gguf::File& file, std::string_view architecture);
 
 }  // namespace lode::model

@@ -24,6 +24,14 @@ void kv_write(Stream&, const KvWriteArgs&);
 void attention(Stream&, const AttentionArgs&);
 void gather_rows(Stream&, const float* x, const std::int32_t* rows, std::int64_t m, std::int64_t width, float* out);
 void softcap(Stream&, float* x, float cap, std::int64_t count);
+void split_pairs(Stream&, const float* x, std::int64_t pairs, std::int64_t width, float* first, float* second);
+void causal_conv(Stream&, const CausalConvArgs&);
+void l2_norm(Stream&, const L2NormArgs&);
+void delta_gates(Stream&, const DeltaGatesArgs&);
+void delta_net(Stream&, const DeltaNetArgs&);
+void route(Stream&, const RouteArgs&);
+void combine_experts(Stream&, const CombineArgs&);
+void add_gated(Stream&, float* y, const float* x, const float* gate, std::int64_t n, std::int64_t width);
 
 }  // namespace lode::kernels::generic
 
@@ -46,5 +54,13 @@ void kv_write(Stream&, const KvWriteArgs&);
 void attention(Stream&, const AttentionArgs&);
 void gather_rows(Stream&, const float* x, const std::int32_t* rows, std::int64_t m, std::int64_t width, float* out);
 void softcap(Stream&, float* x, float cap, std::int64_t count);
+void split_pairs(Stream&, const float* x, std::int64_t pairs, std::int64_t width, float* first, float* second);
+void causal_conv(Stream&, const CausalConvArgs&);
+void l2_norm(Stream&, const L2NormArgs&);
+void delta_gates(Stream&, const DeltaGatesArgs&);
+void delta_net(Stream&, const DeltaNetArgs&);
+void route(Stream&, const RouteArgs&);
+void combine_experts(Stream&, const CombineArgs&);
+void add_gated(Stream&, float* y, const float* x, const float* gate, std::int64_t n, std::int64_t width);
 
 }  // namespace lode::kernels::avx2

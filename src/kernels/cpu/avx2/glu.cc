@@ -28,6 +28,7 @@ void glu(Stream& stream, Activation activation, const float* gate, const float* 
       case Activation::gelu_tanh:
         glu_piece<gelu_tanh<Lanes>>(gate + begin, up + begin, out + begin, end - begin);
         break;
+      case Activation::sigmoid: glu_piece<sigmoid<Lanes>>(gate + begin, up + begin, out + begin, end - begin); break;
     }
   });
 }

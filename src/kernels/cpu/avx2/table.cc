@@ -17,6 +17,14 @@ const Table kTable = {
     .attention = attention,
     .gather_rows = gather_rows,
     .softcap = softcap,
+    .split_pairs = generic::split_pairs,
+    .causal_conv = causal_conv,
+    .l2_norm = l2_norm,
+    .delta_gates = delta_gates,
+    .delta_net = delta_net,
+    .route = route,
+    .combine_experts = combine_experts,
+    .add_gated = add_gated,
 };
 
 }  // namespace lode::kernels::avx2

@@ -14,6 +14,9 @@ void glu(Stream& stream, Activation activation, const float* gate, const float* 
       case Activation::gelu_tanh:
         for (std::int64_t i = begin; i < end; ++i) out[i] = gelu_tanh<Lane>(gate[i]) * up[i];
         break;
+      case Activation::sigmoid:
+        for (std::int64_t i = begin; i < end; ++i) out[i] = sigmoid<Lane>(gate[i]) * up[i];
+        break;
     }
   });
 }

@@ -1,5 +1,6 @@
-// Lode's own exp, tanh, sin and cos, written once over a lane type so that every instruction set does the same
-// operations in the same order; plus the one-lane type of the generic kernels. Owns nothing. Kernels and tests only.
+// Lode's own exp, tanh, softplus, sin and cos, written once over a lane type so that every instruction set does the
+// same operations in the same order; plus the one-lane type of the generic kernels. Owns nothing. Kernels and tests
+// only.
 //
 // A lane type V has: float constants by V::set, and static add, sub, mul, div, fma (one rounding), less (a mask),
 // select (mask, yes, no), and exp2i, which builds 2^k from the low mantissa bits of kRound + k. NaN comes out as NaN.
@@ -26,6 +27,8 @@ inline constexpr float kTanh[5] = {-0.33333284f, 0.13331491f, -0.053743497f, 0.0
 inline constexpr float kTanhSmall = 0.625f;
 inline constexpr float kGeluCubic = 0.044715f;
 inline constexpr float kGeluTwoRootTwoOverPi = 1.5957691216057308f;  // 2 sqrt(2/pi)
+// ln((1 + s) / (1 - s)) = 2 s (1 + z (l0 + l1 z + ... + l6 z^6)), z = s^2: the series itself, 1.4e-9 off at s = 1/3.
+inline constexpr float kLog[7] = {1.0f / 3, 1.0f / 5, 1.0f / 7, 1.0f / 9, 1.0f / 11, 1.0f / 13, 1.0f / 15};
 }  // namespace constants
 
 // 1 + r + r^2 q(r), with r = x - n ln2.
@@ -86,6 +89,36 @@ static inline typename V::T tanh(typename V::T x) {
 template <typename V>
 static inline typename V::T silu(typename V::T x) {
   return V::div(x, V::add(V::set(1.0f), exp<V>(V::sub(V::set(0.0f), x))));
+}
+
+// 1 / (1 + exp(-x)).
+template <typename V>
+static inline typename V::T sigmoid(typename V::T x) {
+  return V::div(V::set(1.0f), V::add(V::set(1.0f), exp<V>(V::sub(V::set(0.0f), x))));
+}
+
+// ln(1 + u) for 0 <= u <= 1, from s = u / (2 + u) <= 1/3; keeps its relative accuracy for small u.
+template <typename V>
+static inline typename V::T log1p_unit(typename V::T u) {
+  using namespace constants;
+  const auto s = V::div(u, V::add(V::set(2.0f), u));
+  const auto z = V::mul(s, s);
+  auto p = V::fma(V::set(kLog[6]), z, V::set(kLog[5]));
+  p = V::fma(p, z, V::set(kLog[4]));
+  p = V::fma(p, z, V::set(kLog[3]));
+  p = V::fma(p, z, V::set(kLog[2]));
+  p = V::fma(p, z, V::set(kLog[1]));
+  p = V::fma(p, z, V::set(kLog[0]));
+  const auto twice = V::add(s, s);
+  return V::fma(V::mul(twice, z), p, twice);
+}
+
+// ln(1 + exp(x)) = max(x, 0) + ln(1 + exp(-|x|)).
+template <typename V>
+static inline typename V::T softplus(typename V::T x) {
+  const auto zero = V::set(0.0f);
+  const auto rest = log1p_unit<V>(exp_nonpositive<V>(V::select(V::less(x, zero), x, V::sub(zero, x))));
+  return V::add(V::select(V::less(zero, x), x, zero), rest);
 }
 
 // 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), in the equal form x / (1 + exp(-2u)): it keeps its relative

@@ -17,6 +17,14 @@ const Table kTable = {
     .attention = generic::attention,
     .gather_rows = generic::gather_rows,
     .softcap = generic::softcap,
+    .split_pairs = generic::split_pairs,
+    .causal_conv = generic::causal_conv,
+    .l2_norm = generic::l2_norm,
+    .delta_gates = generic::delta_gates,
+    .delta_net = generic::delta_net,
+    .route = generic::route,
+    .combine_experts = generic::combine_experts,
+    .add_gated = generic::add_gated,
 };
 
 }  // namespace lode::kernels::generic
