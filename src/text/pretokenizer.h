@@ -1,60 +1,44 @@
-// Cuts text into the words that byte-level BPE merges within, as tokenizer.ggml.pre names the rule. One table row a
-// rule: names, regular expressions, and a hand-written matcher where speed asks for one. Constant after make(): any
+// Cuts text into the words that BPE merges within, as tokenizer.ggml.pre names the rule. Constant after make(): any
 // thread. src/text only.
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "text/pretokenizer_rules.h"
+#include "text/regex_splitter.h"
 
 namespace lode::text {
 
-// Whether vocabularies of this rule begin with BOS where the file has no add_bos_token.
-bool adds_bos_by_name(std::string_view pre);
-
-// Runs a list of regular expressions, each over the pieces that the one before left: every match is a piece, and so is
-// every stretch between matches. Look-around never sees beyond its piece.
-class RegexSplitter {
- public:
-  static Result<RegexSplitter> make(std::span<const std::string_view> patterns);
-  RegexSplitter(RegexSplitter&&) noexcept;
-  RegexSplitter& operator=(RegexSplitter&&) noexcept;
-  ~RegexSplitter();
-  void split(std::string_view text, std::vector<std::size_t>& ends) const;
-
- private:
-  RegexSplitter();
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
-
 class PreTokenizer {
  public:
-  enum class Engine { fastest, regex };  // `regex`: never the hand-written matcher; tests hold one against the other.
+  // `regex`: never a hand-written matcher. `interpreter`: what `fastest` is where no code may be made at run time.
+  // Tests hold them together.
+  enum class Engine { fastest, regex, interpreter };
 
-  // An unknown or missing name gives gpt-2's rule and a line in `warning`.
+  // An unknown or missing name gives the rule "default" and a line in `warning`.
   static Result<PreTokenizer> make(std::optional<std::string_view> name, Engine engine, std::string* warning);
 
-  // Appends the end of every word; words are never empty and cover the text. A byte that is not UTF-8 is a symbol.
-  void split(std::string_view text, std::vector<std::size_t>& ends) const {
-    matcher_ ? matcher_(text, ends) : regex_->split(text, ends);
-  }
-  // A word that is a token as it stands needs no merging.
-  bool ignores_merges() const { return ignores_merges_; }
+  // Appends the end of every word; words are never empty and cover the text. A byte that is not UTF-8 counts as a
+  // control character.
+  void split(std::string_view text, std::vector<std::size_t>& ends) const;
 
-  using Matcher = void (*)(std::string_view text, std::vector<std::size_t>& ends);
+  WholeWords whole_words() const { return whole_words_; }
 
  private:
+  struct Cut {
+    WordMatcher matcher = nullptr;
+    std::optional<RegexSplitter> regex;  // Set where matcher is null.
+  };
   PreTokenizer() = default;
-  Matcher matcher_ = nullptr;
-  std::optional<RegexSplitter> regex_;  // Set where matcher_ is null.
-  bool ignores_merges_ = false;
+  void split_by_steps(std::string_view text, std::vector<std::size_t>& ends) const;
+
+  std::vector<Cut> cuts_;  // At least one.
+  WholeWords whole_words_ = WholeWords::merged;
 };
 
 }  // namespace lode::text

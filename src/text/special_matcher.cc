@@ -26,7 +26,7 @@ SpecialMatcher::SpecialMatcher(std::vector<Vocab::Special> specials) : specials_
     return a.text.size() != b.text.size() ? a.text.size() > b.text.size() : a.id < b.id;
   });
   for (const Vocab::Special& s : specials_) {
-    strips_ |= s.strips_right;
+    strips_ |= s.strips_right || s.strips_left;
     const auto b0 = static_cast<std::uint8_t>(s.text[0]);
     first_.set(b0);
     for (int b1 = 0; b1 < 256; ++b1) {
@@ -125,12 +125,15 @@ void SpecialMatcher::resolve(std::string_view text, Island& island, std::vector<
     const std::size_t at = f.begin - island.begin;
     // What was taken before is at least as long, so it covers one of the ends if it overlaps at all.
     if (island.taken[at] || island.taken[at + size - 1]) continue;
-    std::size_t end = at + size;
+    std::size_t begin = at, end = at + size;
+    if (specials_[f.rank].strips_left) {
+      while (begin > 0 && !island.taken[begin - 1] && is_space(text[island.begin + begin - 1])) --begin;
+    }
     if (specials_[f.rank].strips_right) {
       while (island.begin + end < text.size() && !island.taken[end] && is_space(text[island.begin + end])) ++end;
     }
-    std::fill(island.taken.begin() + at, island.taken.begin() + end, 1);
-    tokens.push_back({f.begin, island.begin + end, specials_[f.rank].id});
+    std::fill(island.taken.begin() + begin, island.taken.begin() + end, 1);
+    tokens.push_back({island.begin + begin, island.begin + end, specials_[f.rank].id});
   }
   std::sort(tokens.begin() + first, tokens.end(),
             [](const Fragment& a, const Fragment& b) { return a.begin < b.begin; });
@@ -154,7 +157,7 @@ void SpecialMatcher::split(std::string_view text, std::vector<Fragment>& out) co
       continue;
     }
     each_match(text, pos, [&](std::uint32_t rank) {
-      if (island.found.empty()) island.begin = pos;
+      if (island.found.empty()) island.begin = strips_ ? 0 : pos;  // Whitespace may be swallowed from anywhere.
       const std::size_t end = pos + specials_[rank].text.size();
       island.end = island.found.empty() ? end : std::max(island.end, end);
       island.found.push_back({rank, pos});

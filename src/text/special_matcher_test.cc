@@ -21,10 +21,12 @@ std::vector<Fragment> split_plainly(std::string_view text, std::vector<Vocab::Sp
       while (f.id < 0 && f.end > f.begin) {
         const std::size_t at = text.substr(0, f.end).find(s.text, f.begin);
         if (at == std::string_view::npos) break;
-        if (at > f.begin) next.push_back({f.begin, at, -1});
         std::size_t end = at + s.text.size();
+        std::size_t begin = at;
+        while (s.strips_left && begin > f.begin && std::isspace(static_cast<unsigned char>(text[begin - 1]))) --begin;
         while (s.strips_right && end < f.end && std::isspace(static_cast<unsigned char>(text[end]))) ++end;
-        next.push_back({at, end, s.id});
+        if (begin > f.begin) next.push_back({f.begin, begin, -1});
+        next.push_back({begin, end, s.id});
         f.begin = end;
       }
       if (f.end > f.begin) next.push_back(f);
@@ -57,7 +59,9 @@ TEST(SpecialMatcher, EqualsTheRuleOnRandomTexts) {
       while (out.size() < size) out += letters[rng() % letters.size()];
       return out;
     };
-    for (TokenId id = 0; id < 6; ++id) specials.push_back({id, random_text(1 + rng() % 4), strips && rng() % 2 == 0});
+    for (TokenId id = 0; id < 6; ++id) {
+      specials.push_back({id, random_text(1 + rng() % 4), strips && rng() % 2 == 0, strips && rng() % 2 == 0});
+    }
     for (int i = 1; i < 8; i += 1 + round % 3) specials.push_back({10 + i, std::string(i, '\n'), false});
     expect_equal(specials, random_text(rng() % 40));
   }

@@ -50,7 +50,6 @@ Result<TextEncoder> TextEncoder::make(const Vocab& vocab, std::optional<std::str
   TextEncoder encoder(vocab);
   if (vocab.model() != VocabModel::spm) {
     std::string warning;
-    if (vocab.model() == VocabModel::char_bpe && !pre) pre = "gemma4";
     auto words = PreTokenizer::make(pre, PreTokenizer::Engine::fastest, &warning);
     if (!words.ok()) return words.status();
     encoder.words_ = std::move(*words);
@@ -138,8 +137,13 @@ void TextEncoder::add_symbols(std::string_view piece, std::vector<Symbol>& symbo
   }
 }
 
+bool TextEncoder::takes_whole(std::string_view piece) const {
+  if (!words_ || words_->whole_words() == WholeWords::merged) return false;
+  return words_->whole_words() == WholeWords::taken || piece.find_first_not_of('\n') == std::string_view::npos;
+}
+
 void TextEncoder::merge_piece(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
-  if (words_ && words_->ignores_merges()) {
+  if (takes_whole(piece)) {
     if (const TokenId whole = vocab_->find(piece).id; whole >= 0) {
       out.push_back(whole);
       return;
@@ -147,7 +151,7 @@ void TextEncoder::merge_piece(std::string_view piece, Scratch& scratch, std::vec
   }
   MergeScratch& merge = scratch.merge;
   add_symbols(piece, merge.symbols);
-  if (vocab_->model() == VocabModel::spm) {
+  if (vocab_->merges_by_text()) {
     // Two neighbours merge where their joined text is a token, the best score first.
     merge_symbols(merge, [this, piece](const Symbol& left, const Symbol& right) {
       return vocab_->find(piece.substr(left.begin, right.end - left.begin));

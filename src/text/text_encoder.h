@@ -56,6 +56,8 @@ class TextEncoder {
   explicit TextEncoder(const Vocab& vocab);
   void encode_joined(std::string_view text, Scratch& scratch, std::vector<TokenId>& out) const;
   void encode_piece(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const;
+  // Whether a piece that is a token as it stands needs no merging.
+  bool takes_whole(std::string_view piece) const;
   void merge_piece(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const;
   void add_symbols(std::string_view piece, std::vector<Symbol>& symbols) const;
   void append_symbol(std::string_view bytes, TokenId id, std::vector<TokenId>& out) const;

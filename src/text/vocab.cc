@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "text/pretokenizer.h"
+#include "text/pretokenizer_rules.h"
 #include "text/utf8.h"
 
 namespace lode::text {
@@ -90,10 +90,18 @@ std::uint32_t priority_of_score(float score) {
 constexpr std::string_view kEndNames = R"(
 <|eot_id|> <|eom_id|> <|im_end|> <|end|> <|return|> <|call|> <|calls|> <|flush|> <end_of_turn> <turn|> <|tool_response>
 <|endoftext|> <|end_of_text|> <|end_of_turn|> <EOT> _<EOT> [EOT] [EOS] <end_of_utterance> <｜end▁of▁sentence｜>
+<|ifm|im_end|> [e~[ <|plamo:eos|>
+<|fim_pad|> <fim-pad> <fim_pad> <|fim_repo|> <fim-repo> <|repo_name|> <|file_sep|> <|plamo:file_separator|>
+)";
+// The other marks of filling in between two texts. They end nothing, but are control tokens whatever the file says.
+constexpr std::string_view kFillNames = R"(
+<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <|code_prefix|> <|plamo:fim_prefix|>
+<|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <|code_suffix|> <|plamo:fim_suffix|>
+<|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <|code_middle|> <|plamo:fim_middle|>
 )";
 // Names that are also HTML or plain words: these count only where the file calls them control tokens. Gemma has </s>,
 // the end of struck-out text, as a token that it may well write.
-constexpr std::string_view kCarefulEndNames = " </s> <eos> ";
+constexpr std::string_view kCarefulEndNames = " </s> <eos> <PAD> [PAD] <REPO> <reponame> ";
 
 // Whether `text` stands in `names` between spaces or newlines.
 bool listed(std::string_view names, std::string_view text) {
@@ -126,6 +134,15 @@ std::string lowered(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
+}
+
+// tiktoken's vocabularies need no merges: a token's id is the rank of the merge that makes it. llama.cpp's converter
+// may leave the merges out of this one's files.
+constexpr std::string_view kRankedByIdPre = "kimi-k2";
+
+// Pre-tokenizers of files whose model is "gpt2" but whose tokens are characters with U+2581 for space.
+bool spells_characters(std::string_view pre) {
+  return pre == "gemma4" || pre == "granite-embed-multi-311m" || pre == "mmbert" || pre == "sarvam-moe";
 }
 
 Result<std::optional<std::int64_t>> read_id(const gguf::File& file, std::string_view key) {
@@ -172,6 +189,11 @@ Result<VocabData> read_vocab(const gguf::File& file) {
         "{}: tokenizer.ggml.model is \"{}\"; this build knows llama, gpt2 and gemma4", path, shown(*model)));
   }
   LODE_READ(data.pre, file.get_string("tokenizer.ggml.pre"));
+  // Gemma 4's alphabet is named by the model in its own files, and by the pre-tokenizer in those of its relatives.
+  if (data.model == VocabModel::char_bpe) data.pre = "gemma4";
+  if (data.model == VocabModel::byte_bpe && data.pre && spells_characters(*data.pre)) {
+    data.model = VocabModel::char_bpe;
+  }
   LODE_READ(name, file.get_string("general.name"));
   data.model_name = name.value_or("");
 
@@ -185,7 +207,7 @@ Result<VocabData> read_vocab(const gguf::File& file) {
   }
   data.tokens = *tokens;
   LODE_READ(merges, file.get_strings("tokenizer.ggml.merges"));
-  if (!merges && data.model != VocabModel::spm) {
+  if (!merges && data.model != VocabModel::spm && data.pre != kRankedByIdPre) {
     return Status::corrupt(
         fmt::format("{}: metadata key tokenizer.ggml.merges is missing, which a \"{}\" tokenizer needs; "
                     "convert the model again",
@@ -204,6 +226,9 @@ Result<VocabData> read_vocab(const gguf::File& file) {
   LODE_READ(data.unknown, read_id(file, "tokenizer.ggml.unknown_token_id"));
   LODE_READ(data.eot, read_id(file, "tokenizer.ggml.eot_token_id"));
   LODE_READ(data.eom, read_id(file, "tokenizer.ggml.eom_token_id"));
+  LODE_READ(data.fim_pad, read_id(file, "tokenizer.ggml.fim_pad_token_id"));
+  LODE_READ(data.fim_repo, read_id(file, "tokenizer.ggml.fim_rep_token_id"));
+  LODE_READ(data.fim_file, read_id(file, "tokenizer.ggml.fim_sep_token_id"));
   LODE_READ(data.add_bos, file.get_bool("tokenizer.ggml.add_bos_token"));
   LODE_READ(data.add_eos, file.get_bool("tokenizer.ggml.add_eos_token"));
   LODE_READ(data.add_space_prefix, file.get_bool("tokenizer.ggml.add_space_prefix"));
@@ -213,6 +238,7 @@ Result<VocabData> read_vocab(const gguf::File& file) {
 Result<Vocab> Vocab::make(const VocabData& data) {
   Vocab vocab;
   vocab.model_ = data.model;
+  vocab.merges_by_text_ = data.model == VocabModel::spm || (data.merges.empty() && data.pre == kRankedByIdPre);
   LODE_RETURN_IF_ERROR(vocab.add_tokens(data));
   LODE_RETURN_IF_ERROR(vocab.add_merges(data));
   LODE_RETURN_IF_ERROR(vocab.set_roles(data));
@@ -267,7 +293,8 @@ TokenKind Vocab::kind_of(std::string_view text, std::int64_t kind) const {
   // Some files call turn ends normal or user-defined, and the reader would see the marker. In byte-level vocabularies a
   // normal </s> cannot come from text anyway, whose words are cut at the letter.
   const bool careful = model_ == VocabModel::byte_bpe && said == TokenKind::normal;
-  if (listed(kEndNames, text) || (careful && listed(kCarefulEndNames, text))) return TokenKind::control;
+  if (listed(kEndNames, text) || listed(kFillNames, text)) return TokenKind::control;
+  if (careful && (text == "</s>" || text == "<eos>")) return TokenKind::control;
   if (bytes_by_name_ && said == TokenKind::normal && parse_byte_name(text) >= 0) return TokenKind::byte;
   return said;
 }
@@ -324,6 +351,8 @@ Status Vocab::add_token(const VocabData& data, TokenId id) {
       return Status::corrupt(fmt::format("tokenizer.ggml.scores[{}]: expected a number, found NaN", id));
     }
     priority = priority_of_score(score);
+  } else if (merges_by_text_) {
+    priority = static_cast<std::uint32_t>(id);
   }
   if (!texts_.add(place, token.spellable, priority) && warnings_.empty()) {
     warnings_.push_back(fmt::format("token {} (\"{}\") spells the same text as token {}; text becomes the lower id", id,
@@ -333,7 +362,7 @@ Status Vocab::add_token(const VocabData& data, TokenId id) {
 }
 
 Status Vocab::add_merges(const VocabData& data) {
-  if (model_ == VocabModel::spm) return Status::success();
+  if (merges_by_text_) return Status::success();
   if (data.merges.size() > kTokensMax) {
     return Status::corrupt(
         fmt::format("tokenizer.ggml.merges: expected at most {}, found {}", kTokensMax, data.merges.size()));
@@ -368,7 +397,7 @@ Status Vocab::add_merges(const VocabData& data) {
     const TokenId result = spelled ? texts_.find(both).id : -1;
     if (left < 0 || right < 0 || result < 0) {
       // A turn end that became a control token is no longer text that merges could make.
-      if (!is_end_name(both) && ignored++ == 0) example = rank;
+      if (!is_end_name(both) && !listed(kFillNames, both) && ignored++ == 0) example = rank;
       continue;
     }
     merges_.insert(left, right, {static_cast<std::uint32_t>(rank), result});
@@ -402,10 +431,13 @@ Status Vocab::set_roles(const VocabData& data) {
   LODE_RETURN_IF_ERROR(role("bos_token_id", data.bos, spm ? 1 : -1, bos_));
   LODE_RETURN_IF_ERROR(role("eos_token_id", data.eos, spm ? 2 : -1, eos_));
   LODE_RETURN_IF_ERROR(role("unknown_token_id", data.unknown, spm ? 0 : -1, unknown_));
-  TokenId eot = -1, eom = -1;
+  TokenId eot = -1, eom = -1, pad = -1, repo = -1, file = -1;
   LODE_RETURN_IF_ERROR(role("eot_token_id", data.eot, -1, eot));
   LODE_RETURN_IF_ERROR(role("eom_token_id", data.eom, -1, eom));
-  for (const TokenId id : {eos_, eot, eom}) {
+  LODE_RETURN_IF_ERROR(role("fim_pad_token_id", data.fim_pad, -1, pad));
+  LODE_RETURN_IF_ERROR(role("fim_rep_token_id", data.fim_repo, -1, repo));
+  LODE_RETURN_IF_ERROR(role("fim_sep_token_id", data.fim_file, -1, file));
+  for (const TokenId id : {eos_, eot, eom, pad, repo, file}) {
     if (id >= 0) end_tokens_.push_back(id);
   }
   // Byte-level vocabularies often name <|endoftext|> as "unknown"; to put that into a prompt for a stray byte would
@@ -413,7 +445,13 @@ Status Vocab::set_roles(const VocabData& data) {
   if (unknown_ >= 0 && (model_ != VocabModel::byte_bpe || kind(unknown_) != TokenKind::control)) {
     replacement_ = unknown_;
   }
-  add_bos_ = data.add_bos.value_or(spm || (model_ == VocabModel::byte_bpe && data.pre && adds_bos_by_name(*data.pre)));
+  const PreTokenizerRule* rule = !spm && data.pre ? pretokenizer_rule(*data.pre) : nullptr;
+  add_bos_ = data.add_bos.value_or(spm || (rule != nullptr && rule->adds_bos));
+  if (model_ == VocabModel::char_bpe && data.pre == "gemma4" && !add_bos_) {
+    // Gemma 4 answers nonsense without it, and files exist that say so.
+    add_bos_ = true;
+    warnings_.push_back("tokenizer.ggml.add_bos_token is false, but Gemma 4 needs BOS: it is added all the same");
+  }
   add_eos_ = data.add_eos.value_or(false);
   add_space_prefix_ = data.add_space_prefix.value_or(spm) && model_ != VocabModel::byte_bpe;
   return Status::success();
@@ -421,17 +459,19 @@ Status Vocab::set_roles(const VocabData& data) {
 
 void Vocab::find_end_tokens(const VocabData& data) {
   TokenId end = -1;
-  bool returns = false, calls = false;
+  bool returns = false, calls = false, flushes = false;
   for (TokenId id = 0; id < size(); ++id) {
     const std::string_view text = data.tokens[id];
     if (tokens_[id].kind != TokenKind::control || !is_end_name(text)) continue;
     if (text == "<|end|>") end = id;
     returns |= text == "<|return|>";
-    calls |= text == "<|call|>";
+    calls |= text == "<|call|>" || text == "<|calls|>";
+    flushes |= text == "<|flush|>";
     end_tokens_.push_back(id);
   }
-  // In the harmony format <|end|> closes one message of a turn, and <|return|> or <|call|> the turn.
-  if (returns && calls) std::erase(end_tokens_, end);
+  // In the harmony format <|end|> closes one message of a turn, and <|return|> or <|call|> the turn; in Solar's,
+  // <|flush|> or <|calls|>.
+  if (calls && (returns || flushes)) std::erase(end_tokens_, end);
   std::sort(end_tokens_.begin(), end_tokens_.end());
   end_tokens_.erase(std::unique(end_tokens_.begin(), end_tokens_.end()), end_tokens_.end());
 }
@@ -444,6 +484,10 @@ void Vocab::collect_specials(const VocabData& data) {
   // Phi-3's special tokens swallow the whitespace after them; its file has no key that says so.
   const std::string name = lowered(data.model_name);
   const bool phi3 = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+  // As the masks of these swallow the whitespace before them.
+  const std::string_view pre = data.pre.value_or("");
+  const bool jina = pre == "jina-v2-de" || pre == "jina-v2-es" || pre == "jina-v2-code";
+  const std::string_view mask = jina ? "<mask>" : name.find("modern-bert") != std::string::npos ? "[MASK]" : "";
   for (TokenId id = 0; id < size(); ++id) {
     const TokenKind k = tokens_[id].kind;
     if (bytes(id).empty()) continue;
@@ -451,6 +495,7 @@ void Vocab::collect_specials(const VocabData& data) {
     const std::string_view text = data.tokens[id];
     Special special{id, std::string(text)};
     special.strips_right = phi3 && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
+    special.strips_left = !mask.empty() && text == mask;
     specials_.push_back(special);
   }
 }

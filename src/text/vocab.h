@@ -35,6 +35,8 @@ struct VocabData {
   std::vector<std::int64_t> kinds;                          // Empty, or one a token.
   std::span<const std::string_view> merges;                 // "left right"; line number = rank.
   std::optional<std::int64_t> bos, eos, unknown, eot, eom;  // Negative or 0xFFFFFFFF: none.
+  // Ends of what a model fills in between two texts: end-of-generation tokens too.
+  std::optional<std::int64_t> fim_pad, fim_repo, fim_file;
   std::optional<bool> add_bos, add_eos, add_space_prefix;
 };
 
@@ -55,9 +57,12 @@ class Vocab {
   // Whether plain text can become this token.
   bool spellable(TokenId id) const { return has(id) && tokens_[id].spellable; }
   // Finds the token that plain text can become: never a control, unknown or byte token. Priority: for spm the
-  // score's order (higher scores first), else 0.
+  // score's order (higher scores first), with tiktoken's ranks the id, else 0.
   Merge find(std::string_view text) const { return texts_.find(text); }
-  // The merge of two neighbouring tokens (BPE models only).
+  // Two neighbours merge where find() has their joined text (SentencePiece; tiktoken's ranks), else where find_merge()
+  // has the pair.
+  bool merges_by_text() const { return merges_by_text_; }
+  // The merge of two neighbouring tokens.
   Merge find_merge(TokenId left, TokenId right) const { return merges_.find(left, right); }
   // The token that stands for one byte: <0xXX>, or the byte itself in byte_bpe. -1: none.
   TokenId byte_token(std::uint8_t byte) const { return byte_tokens_[byte]; }
@@ -77,7 +82,8 @@ class Vocab {
   struct Special {
     TokenId id = -1;
     std::string text;           // As it must stand in the text. Never empty.
-    bool strips_right = false;  // Whitespace after it is swallowed.
+    bool strips_right = false;  // Whitespace after it is swallowed...
+    bool strips_left = false;   // ...or before it.
   };
   std::span<const Special> specials() const { return specials_; }
   std::vector<std::string>& warnings() { return warnings_; }
@@ -108,6 +114,7 @@ class Vocab {
   std::array<TokenId, 256> byte_tokens_{};
   TokenId bos_ = -1, eos_ = -1, unknown_ = -1, replacement_ = -1;
   bool bytes_by_name_ = false;
+  bool merges_by_text_ = false;
   bool add_bos_ = false, add_eos_ = false, add_space_prefix_ = false;
   std::vector<TokenId> end_tokens_;  // Sorted.
   std::vector<Special> specials_;
