@@ -64,6 +64,27 @@ inline OwnedVocab spm_vocab() {
   return v;
 }
 
+// Gemma 4's kind: merges over characters, U+2581 for space, byte tokens, tokens of several line ends.
+inline OwnedVocab char_vocab() {
+  OwnedVocab v;
+  v.data.model = VocabModel::char_bpe;
+  v.data.pre = "gemma4";
+  v.add("<pad>", TokenKind::control);
+  v.add("<eos>", TokenKind::control);
+  v.data.bos = v.add("<bos>", TokenKind::control);
+  v.data.eos = 1;
+  for (int b = 0; b < 256; ++b) v.add(fmt::format("<0x{:02X}>", b), TokenKind::byte);
+  for (const char* text : {"▁", "a", "b", "c", "h", "e", "t", "n", "é", "漢", "字", "\n", "\n\n", "\n\n\n"})
+    v.add(text);
+  for (const char* line : {"▁ t", "h e", "▁t he", "▁ ▁", "▁▁ ▁▁", "a b", "ab c", "漢 字", "b c"}) {
+    std::string joined(line);
+    joined.erase(joined.find(' ', 1), 1);
+    v.add(joined);
+    v.merge(line);
+  }
+  return v;
+}
+
 // The character that byte-level BPE writes for a byte.
 inline std::string byte_letter(int byte) {
   int next = 256;
