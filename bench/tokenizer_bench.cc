@@ -1,10 +1,11 @@
-// Tokenizer speed: MB/s of encode on English text, source code and text without spaces, and the load time.
-// Needs models/; run from the repository's root.
+// Tokenizer speed: MB/s of encode on English text, source code and text without spaces, of each pre-tokenizer rule
+// alone, and the load time. Needs models/; run from the repository's root.
 #include <benchmark/benchmark.h>
 
 #include <fstream>
 #include <iterator>
 
+#include "text/pretokenizer.h"
 #include "text/tokenizer.h"
 
 namespace {
@@ -72,6 +73,27 @@ void encode_cold(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * text.size()));
 }
 BENCHMARK(encode_cold)->ArgName("model")->DenseRange(0, 1)->Iterations(10)->Unit(benchmark::kMillisecond);
+
+void cut_words(benchmark::State& state) {
+  const std::string_view rule = pretokenizer_rules()[state.range(0)].names[0];
+  state.SetLabel(std::string(rule));
+  std::string warning;
+  const auto pre = PreTokenizer::make(rule, PreTokenizer::Engine::fastest, &warning);
+  const std::string text = sample(static_cast<int>(state.range(1)));
+  if (!pre.ok() || text.empty()) return state.SkipWithError("rule or text is absent");
+  std::vector<std::size_t> ends;
+  for (auto _ : state) {
+    ends.clear();
+    pre->split(text, ends);
+    benchmark::DoNotOptimize(ends.data());
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * text.size()));
+}
+BENCHMARK(cut_words)
+    ->ArgNames({"rule", "text"})
+    ->ArgsProduct({benchmark::CreateDenseRange(0, static_cast<std::int64_t>(pretokenizer_rules().size()) - 1, 1),
+                   {0, 2}})
+    ->Unit(benchmark::kMillisecond);
 
 void load(benchmark::State& state) {
   auto file = gguf::File::open(kModels[state.range(0)], {.metadata_only = true});

@@ -441,9 +441,12 @@ Status Vocab::set_roles(const VocabData& data) {
     if (id >= 0) end_tokens_.push_back(id);
   }
   // Byte-level vocabularies often name <|endoftext|> as "unknown"; to put that into a prompt for a stray byte would
-  // end the text there. Their own tokenizers drop such bytes, and so does this one.
-  if (unknown_ >= 0 && (model_ != VocabModel::byte_bpe || kind(unknown_) != TokenKind::control)) {
-    replacement_ = unknown_;
+  // end the text there. Their own tokenizers drop such bytes, and so does this one. What is called unknown by its text
+  // too is no control token, though some files say so.
+  if (unknown_ >= 0) {
+    const std::string_view text = data.tokens[unknown_];
+    if (text == "<unk>" || text == "[UNK]") tokens_[unknown_].kind = TokenKind::unknown;
+    if (kind(unknown_) != TokenKind::control) replacement_ = unknown_;
   }
   const PreTokenizerRule* rule = !spm && data.pre ? pretokenizer_rule(*data.pre) : nullptr;
   add_bos_ = data.add_bos.value_or(spm || (rule != nullptr && rule->adds_bos));

@@ -195,6 +195,20 @@ TEST(Special, ControlTokensCannotBeForged) {
   }
 }
 
+// Found by the fuzzer: the token for what cannot be spelled was control in the file.
+TEST(Special, TextThatCannotBeSpelledGivesNoControlToken) {
+  for (const char* name : {"<unk>", "<|end|>"}) {
+    OwnedVocab v;
+    v.add(name, TokenKind::control);
+    v.add("a");
+    auto t = v.tokenizer();
+    ASSERT_TRUE(t);
+    const Ids ids = t->encode("aq", {});
+    EXPECT_EQ(std::ranges::count_if(ids, [&](TokenId i) { return t->kind(i) == TokenKind::control; }), 0) << name;
+    EXPECT_EQ(std::ranges::count(ids, 0) > 0, std::string_view(name) == "<unk>");
+  }
+}
+
 TEST(Special, ModesAreOfTheCall) {
   auto v = bpe_vocab("gpt-2");
   const TokenId control = v.add("<ctl>", TokenKind::control), user = v.add("<usr>", TokenKind::user_defined);
