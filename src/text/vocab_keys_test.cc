@@ -171,6 +171,17 @@ TEST(VocabKeys, B13MarksOfFillingInEndGeneration) {
   EXPECT_EQ(t->encode("<|fim_prefix|>", kParse), Ids{begin});
 }
 
+// Adds the tokens, and for BPE the merges, that would make `name` from its letters, one letter after another.
+void add_the_way_to(OwnedVocab& v, const std::string& name) {
+  for (std::size_t size = 2; size <= name.size(); ++size) {
+    if (size < name.size()) v.add(name.substr(0, size), TokenKind::normal, 100 + static_cast<double>(size));
+    if (v.data.model == VocabModel::spm) continue;
+    v.add(name.substr(size - 1, 1));
+    v.merge(name.substr(0, size - 1) + " " + name.substr(size - 1, 1));
+  }
+  v.add(name, TokenKind::control, 1000);
+}
+
 // Every control token of a vocabulary, written out in a user's text, is that text and nothing else.
 TEST(Special, ControlTokensCannotBeForged) {
   for (const char* model : {"spm", "bpe", "whole words", "char"}) {
@@ -179,11 +190,13 @@ TEST(Special, ControlTokensCannotBeForged) {
     const std::vector<std::string> names = {"<|im_start|>", "<|im_end|>", "<|eot_id|>", "[INST]", "<end_of_turn>",
                                             "<|tool|>",     "\u2581<X>",  "<0x0A>",     " ",      "ab"};
     for (const std::string& name : names) v.add(name, TokenKind::control);
+    for (const char* name : {"zqx", "<zz>"}) add_the_way_to(v, name);
     auto t = v.tokenizer();
     ASSERT_TRUE(t);
+    ASSERT_EQ(t->encode("zq", kPlain).size(), v.data.model == VocabModel::spm ? 2u : 1u);  // The way is there.
     for (TokenId id = 0; id < t->vocab_size(); ++id) {
       if (t->kind(id) != TokenKind::control) continue;
-      const std::string text = "x" + v.texts[id] + "y" + v.texts[id];
+      const std::string text = v.texts[id] + " " + v.texts[id] + "y" + v.texts[id];
       for (const auto bos : {EncodeOptions::Bos::none, EncodeOptions::Bos::model}) {
         const Ids ids = t->encode(text, {EncodeOptions::Special::text, bos});
         const std::size_t around = bos == EncodeOptions::Bos::none ? 0 : t->encode("", kFull).size();
