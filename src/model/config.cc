@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "kernels/kernels.h"
-
 namespace lode::model {
 
 bool ConfigReader::has(std::string_view key) const {
@@ -159,6 +157,13 @@ ExpertConfig read_expert_config(ConfigReader& r, const Config& c) {
                        : r.require("expert_feed_forward_length", 1, 1 << 22);
   const double scale = r.optional_float("expert_weights_scale", 0, 0, 1e6);
   e.weights_scale = scale > 0 ? static_cast<float>(scale) : 1.0f;  // 0 in files that do not scale.
+  if (!r.optional_bool("expert_weights_norm", true)) e.norm = kernels::RouteArgs::Norm::none;
+  const std::int64_t gating = r.optional("expert_gating_func", 1, 0, 255);
+  if (r.status().ok() && gating > 1)
+    r.fail(
+        Status::unsupported(fmt::format("{}: key '{}' is {}: routers with another function than softmax are not "
+                                        "supported; supported: 1",
+                                        r.file().path().string(), r.full("expert_gating_func"), gating)));
   const std::int64_t groups = r.optional("expert_group_count", 1, 0, 4096);
   if (r.status().ok() && groups > 1)
     r.fail(

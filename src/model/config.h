@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "kernels/kernels.h"
 
 namespace lode::model {
 
@@ -63,6 +64,8 @@ struct ExpertConfig {
   std::int64_t count = 0, used = 0;  // 1 <= used <= count.
   std::int64_t ffn = 0;              // Width of one expert.
   float weights_scale = 1;
+  // Whether a token's weights are divided by their sum: expert_weights_norm, true where the file does not say.
+  kernels::RouteArgs::Norm norm = kernels::RouteArgs::Norm::sum;
 };
 // Missing or contradictory keys are errors: never a silent dense load.
 ExpertConfig read_expert_config(ConfigReader& r, const Config& c);

@@ -128,7 +128,7 @@ Status run_experts(kernels::Stream& s, const ExpertFfn& w, kernels::Acts& acts, 
                    .n = n,
                    .experts = e.count,
                    .used = e.used,
-                   .norm = kernels::RouteArgs::Norm::sum,
+                   .norm = e.norm,
                    .scale = e.weights_scale});
   const std::span<const ExpertUse> uses = group_by_expert(n, e, b);
   source.begin(w.layer, uses);

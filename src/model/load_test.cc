@@ -101,6 +101,8 @@ TEST_F(Load, A18ExpertKeysMissingOrContradictory) {
     expect_parts(why_not(edit(name).u32(used, 0)), {used, "found 0"});
     expect_parts(why_not(edit(name).u32(used, 9)), {used, "9", count, "8 experts"});
     expect_parts(why_not(edit(name).u32(count, 1u << 31)), {count, "from 1 to 4096"});
+    expect_parts(why_not(edit(name).u32(name + ".expert_gating_func", 2)), {"expert_gating_func", "softmax"});
+    expect_parts(why_not(edit(name).u32(name + ".expert_group_count", 4)), {"expert_group_count", "4"});
     expect_parts(why_not(edit(name).u32(count, 16)), {"blk.0.ffn_gate_inp.weight", "[256, 16]", "[256, 8]"});
   }
   expect_parts(why_not(edit("qwen3moe").drop("blk.1.ffn_up_exps.weight")),
