@@ -3,6 +3,15 @@
 #include <fmt/format.h>
 
 namespace lode::engine {
+
+// The model of an open file: config and where its tensors lie, in milliseconds.
+static Status read_model(const model::LoadOptions& options, Runtime& rt) {
+  auto model = model::Model::load(*rt.file, options);
+  if (!model.ok()) return model.status();
+  rt.model = std::move(model).value();
+  return Status::success();
+}
+
 Status load_model(const EngineOptions& options, gguf::LoadMode mode, Runtime& rt) {
   auto table = kernels::select_table(options.isa);
   if (!table.ok()) return table.status();
@@ -11,9 +20,7 @@ Status load_model(const EngineOptions& options, gguf::LoadMode mode, Runtime& rt
   if (!file.ok()) return file.status();
   rt.model.reset();  // It points into the file.
   rt.file = std::move(file).value();
-  auto model = model::Model::load(*rt.file);
-  if (!model.ok()) return model.status();
-  rt.model = std::move(model).value();
+  LODE_RETURN_IF_ERROR(read_model({.context = options.ctx}, rt));
 
   const model::Facts& facts = rt.model->facts();
   rt.info.model_name = facts.name;
@@ -48,6 +55,8 @@ Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options) {
   const auto plan = plan_for(options, *rt);
   if (!plan.ok()) return plan.status();
   if (options.load_mode != gguf::LoadMode::mmap) LODE_RETURN_IF_ERROR(load_model(options, options.load_mode, *rt));
+  // Rope factors that depend on the context (longrope) follow the one that was planned.
+  LODE_RETURN_IF_ERROR(read_model({.context = plan->context}, *rt));
   auto tokenizer = text::Tokenizer::load(*rt->file);
   if (!tokenizer.ok()) return tokenizer.status();
   rt->tokenizer = std::move(tokenizer).value();

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "base/portable_math.h"
+
 namespace lode::model {
 namespace {
 
@@ -17,7 +19,7 @@ constexpr double kTurn = 2 * std::numbers::pi;
 
 // The (fractional) pair whose wave turns `turns` times within `context` positions.
 double pair_turning(double turns, double context, double dims, double base) {
-  return dims * std::log(context / (turns * kTurn)) / (2 * std::log(base));
+  return dims * portable::log(context / (turns * kTurn)) / (2 * portable::log(base));
 }
 
 // How much of pair i is interpolated: 0 keeps its frequency, 1 divides it by the factor.
@@ -47,7 +49,7 @@ double llama3(double freq, const RopeScaling& s) {
 }
 
 double yarn_magnitude(double factor, double multiplier) {
-  return factor <= 1 ? 1 : 0.1 * multiplier * std::log(factor) + 1;
+  return factor <= 1 ? 1 : 0.1 * multiplier * portable::log(factor) + 1;
 }
 
 double attention_factor(const RopeScaling& s) {
@@ -58,7 +60,7 @@ double attention_factor(const RopeScaling& s) {
   if (s.kind == Kind::longrope && !s.attn_factor) {
     const double original = static_cast<double>(s.original_context);
     const double stretch = static_cast<double>(s.context) / original;
-    return stretch <= 1 || original <= 1 ? 1 : std::sqrt(1 + std::log(stretch) / std::log(original));
+    return stretch <= 1 || original <= 1 ? 1 : std::sqrt(1 + portable::log(stretch) / portable::log(original));
   }
   return s.attn_factor.value_or(1);
 }
@@ -132,7 +134,7 @@ Rope make_rope(std::int64_t dims, double base, const RopeScaling& s, const RopeF
   const float* longrope = stretched ? factors.long_context : factors.short_context;
   const YarnRamp ramp(s, dims, base);
   for (std::size_t i = 0; i < rope.inv_freq.size(); ++i) {
-    double freq = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dims));
+    double freq = portable::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dims));
     switch (s.kind) {
       case Kind::none: break;
       case Kind::linear: freq /= s.factor; break;

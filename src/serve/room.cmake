@@ -6,3 +6,5 @@ target_link_libraries(lode_serve PUBLIC Boost::headers nlohmann_json::nlohmann_j
 # io_context's implementation is compiled once, in asio.cc, not in every file that includes a header of it.
 target_compile_definitions(lode_serve PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED
                                              BOOST_BEAST_SEPARATE_COMPILATION)
+set(LODE_HEAVY_HEADERS <boost/asio.hpp> <boost/beast/core.hpp> <boost/beast/http.hpp> <nlohmann/json.hpp>)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/serve/asio.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # Boost's own.
