@@ -127,7 +127,7 @@ Status Gemma3::read_layers(TensorReader& t) {
 }
 
 void Gemma3::declare_groups() {
-  CacheGroup full{CacheGroup::Kind::full, 0, 0, {}}, window{CacheGroup::Kind::window, window_, 0, {}};
+  CacheGroup full{CacheGroup::Kind::full, 0, {}}, window{CacheGroup::Kind::window, window_, {}};
   for (std::uint32_t i = 0; i < c_.layers; ++i)
     (windowed_[i] ? window : full)
         .layers.push_back({LayerIndex{i}, static_cast<std::int32_t>(c_.kv_heads), static_cast<std::int32_t>(c_.k_dim),

@@ -78,7 +78,7 @@ Status Llama::init(const gguf::File& file) {
   rope_ = make_rope(c_.rope_dims, c_.rope_base, factor, divisors);
   rope_id_ = "llama:" + describe(rope_);
   shape_ = {c_.width, c_.heads, c_.kv_heads, c_.k_dim, c_.v_dim, c_.ffn, rope_.pairs(), 1};
-  CacheGroup full{CacheGroup::Kind::full, 0, 0, {}};
+  CacheGroup full{CacheGroup::Kind::full, 0, {}};
   for (std::uint32_t i = 0; i < c_.layers; ++i)
     full.layers.push_back({LayerIndex{i}, static_cast<std::int32_t>(c_.kv_heads), static_cast<std::int32_t>(c_.k_dim),
                            static_cast<std::int32_t>(c_.v_dim)});
