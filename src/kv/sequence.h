@@ -27,6 +27,7 @@ enum class Source : std::uint8_t { ram, disk, in_flight };
 // it can be run again; nothing is ever copied.
 struct RunningState {
   SlotId now, next;               // Own slots: the state after `length` tokens, and where the next step writes.
+  SlotId spare;                   // One more, for the step after that: 19 MiB need not be faulted in anew.
   const std::byte* in = nullptr;  // The state after `length` tokens: in `now`, or in the copy of block held - 1 (then
                                   // `now` is none). nullptr: no token yet.
   std::byte* out = nullptr;       // `next`'s place.

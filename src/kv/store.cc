@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "kv/store_impl.h"
+#include "platform/process.h"
 
 namespace lode::kv {
 namespace {
@@ -100,6 +101,7 @@ Result<std::unique_ptr<Store>> Store::open(const StoreConfig& config, platform::
     for (const auto& g : config.groups) disk.whole_history.push_back(g.kind == model::CacheGroup::Kind::full);
     disk.model_fingerprint = config.root.model_fingerprint;
     disk.queue_bytes_max = queue_bytes(config, disk.groups, disk.queue_bytes_max);
+    platform::raise_open_files();  // A restore opens all its extents: 512 for 128k tokens of two groups.
     auto opened = DiskTier::open(disk, fs, clock);
     if (opened.ok()) parts.disk = std::move(opened).value();
     else parts.disk_note = opened.status().message();

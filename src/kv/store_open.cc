@@ -195,7 +195,10 @@ void StoreImpl::note_reuse(Sequence& seq) {
   count_hits(r, -1);  // Of an earlier time, before a repair.
   r.tokens_reused = seq.length;
   r.from_ram = r.from_disk = r.from_in_flight = 0;
-  for (std::int64_t i = 0; i < seq.held; ++i) switch (seq.source[static_cast<std::size_t>(i)]) {
+  // Blocks of which nothing is needed (every layer is recurrent) came with the first that is.
+  std::int64_t first = seq.held;
+  for (const auto& g : seq.groups) first = std::min(first, g.first);
+  for (std::int64_t i = 0; i < seq.held; ++i) switch (seq.source[static_cast<std::size_t>(std::max(i, first))]) {
       case Source::ram: r.from_ram += kBlockTokens; break;
       case Source::disk: r.from_disk += kBlockTokens; break;
       case Source::in_flight: r.from_in_flight += kBlockTokens; break;

@@ -23,10 +23,13 @@ Status StoreImpl::grow_state(Sequence& seq, std::size_t group) {
   RunningState& s = seq.groups[group].state;
   if (s.next.valid()) return Status::success();
   const GroupId id{static_cast<std::uint32_t>(group)};
-  const auto slot = allocate(id);
-  if (!slot) return exhausted(fmt::format("the recurrent state after {} tokens", seq.length));
-  s.next = *slot;
-  s.out = ram_->address(id, *slot);
+  if (!s.spare.valid()) {
+    const auto slot = allocate(id);
+    if (!slot) return exhausted(fmt::format("the recurrent state after {} tokens", seq.length));
+    s.spare = *slot;
+  }
+  s.next = std::exchange(s.spare, SlotId::none());
+  s.out = ram_->address(id, s.next);
   return Status::success();
 }
 
@@ -52,7 +55,12 @@ void StoreImpl::take_states(Sequence& seq) {
 // Before `held` grows by a block: the last boundary's copy goes, unless it is kept or somebody else pins it.
 void StoreImpl::drop_last_state(Sequence& seq, std::size_t group) {
   Sequence::Group& g = seq.groups[group];
-  if (g.first < seq.held) ram_->unpin(seq.path[static_cast<std::size_t>(g.first)]->copies[group]);
+  if (g.first < seq.held) {
+    Copy& c = seq.path[static_cast<std::size_t>(g.first)]->copies[group];
+    const SlotId slot = ram_->unpin_and_take(c);
+    if (slot.valid() && g.state.spare.valid()) ram_->free(c.group, slot);
+    else if (slot.valid()) g.state.spare = slot;
+  }
   g.first = seq.held + 1;
 }
 
@@ -110,8 +118,11 @@ void StoreImpl::keep_checkpoint(Sequence& seq) {
 // When memory is short: what a sequence keeps of its last boundary, and does not read in its next step.
 void StoreImpl::release_last_states(Sequence& seq) {
   for (std::size_t i = 0; i < seq.groups.size(); ++i) {
-    if (!recurrent(i) || !seq.groups[i].state.now.valid()) continue;
+    if (!recurrent(i)) continue;
     Sequence::Group& g = seq.groups[i];
+    const SlotId spare = std::exchange(g.state.spare, SlotId::none());
+    if (spare.valid()) ram_->free(GroupId{static_cast<std::uint32_t>(i)}, spare);
+    if (!g.state.now.valid()) continue;
     if (g.first < seq.held) ram_->unpin(seq.path[static_cast<std::size_t>(g.first)]->copies[i]);
     g.first = seq.held;
   }
@@ -120,7 +131,7 @@ void StoreImpl::release_last_states(Sequence& seq) {
 void StoreImpl::free_states(Sequence& seq, std::size_t group) {
   const GroupId id{static_cast<std::uint32_t>(group)};
   RunningState& s = seq.groups[group].state;
-  for (const SlotId slot : {s.now, s.next})
+  for (const SlotId slot : {s.now, s.next, s.spare})
     if (slot.valid()) ram_->free(id, slot);
   s = {};
 }

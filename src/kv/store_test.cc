@@ -121,6 +121,42 @@ TEST(Store, FlushLosesNoPublishedBlockOfALiveSequence) {
   EXPECT_EQ(rig.serve(document).from_disk, 288);
 }
 
+// No flush: a server that is only killed loses no more than the last second of writes.
+TEST(Store, WhatAFullQueueDroppedIsWrittenOnceThereIsRoom) {
+  std::mt19937 rng(23);
+  for (const auto& groups : {window_groups(), three_groups()}) {
+    Rig rig({.groups = groups, .disk = Disk::fake});
+    const Tokens document = random_tokens(rng, 1500);
+    rig.knobs->queue_max = 1;
+    rig.knobs->writes_per_poll = 0;
+    rig.serve(document);
+    rig.knobs->writes_per_poll = 1;
+    for (int i = 0; i < 30; ++i) {
+      rig.clock.advance_seconds(1);
+      rig.store->poll();
+      rig.store->poll();
+    }
+    rig.restart();
+    EXPECT_EQ(rig.serve(document).from_disk, 1472);
+  }
+}
+
+TEST(Store, TheReasonIsKnownAfterARestartToo) {
+  std::mt19937 rng(24);
+  Rig rig({.groups = full_groups(), .disk = Disk::fake});
+  const Tokens prompt = random_tokens(rng, 800);
+  rig.serve(prompt);
+  rig.store->flush(1000);
+  for (const auto& [at, reused] : {std::pair{703, 672}, {207, 192}, {3, 0}}) {
+    rig.restart();
+    Tokens other = prompt;
+    other[static_cast<std::size_t>(at)] += 1;
+    const Reuse r = rig.serve(other);
+    EXPECT_EQ(r.tokens_reused, reused);
+    EXPECT_EQ(r.reason, "token " + std::to_string(at) + " differs");
+  }
+}
+
 TEST(Store, ExtentsHoldSixteenAlignedBlocksAndAShortOneIsRewrittenWhole) {
   std::mt19937 rng(9);
   Rig rig({.groups = full_groups(), .disk = Disk::fake});
