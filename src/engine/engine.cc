@@ -46,6 +46,8 @@ class EngineImpl final : public Engine {
   void loop();
   bool take_commands();
   void publish_stats();
+  // Requests without a slot. mutex_ held: a request is always in the inbox, in the stepper's queue, or in a slot.
+  std::int64_t waiting() const { return inbox_requests_ + stepper_.queued(); }
 
   std::unique_ptr<Runtime> rt_;
   const std::int32_t queue_max_;
@@ -54,7 +56,7 @@ class EngineImpl final : public Engine {
   mutable std::mutex mutex_;  // Guards what follows.
   std::condition_variable wake_;
   std::deque<Command> inbox_;
-  std::int64_t waiting_ = 0;  // Requests in the inbox or the stepper's queue, as of the last step.
+  std::int64_t inbox_requests_ = 0;  // Of them.
   RequestId next_id_ = 1;
   bool stopping_ = false;
   std::int64_t drain_deadline_ns_ = 0;
@@ -82,10 +84,10 @@ Result<RequestId> EngineImpl::submit(Request request, EventSink sink) {
   const std::int64_t now = platform::system_clock().now_ns();
   const std::lock_guard lock(mutex_);
   if (stopping_) return Status(Code::unavailable, "the server is stopping");
-  if (waiting_ >= queue_max_)
-    return Status(Code::unavailable, fmt::format("{} requests are waiting already; try again later", waiting_));
+  if (waiting() >= queue_max_)
+    return Status(Code::unavailable, fmt::format("{} requests are waiting already; try again later", waiting()));
   const RequestId id = next_id_++;
-  ++waiting_;
+  ++inbox_requests_;
   inbox_.push_back({std::make_unique<Live>(id, std::move(request), std::move(sink), *rt_->tokenizer, now), id});
   wake_.notify_one();
   return id;
@@ -99,7 +101,10 @@ void EngineImpl::cancel(RequestId id) {
 
 EngineStats EngineImpl::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  EngineStats now = stats_;  // As of the last step; who waits and who runs, as of now.
+  now.queued = waiting();
+  now.slots_busy = stepper_.running();
+  return now;
 }
 
 void EngineImpl::stop(std::int64_t drain_ms) {
@@ -116,17 +121,19 @@ void EngineImpl::stop(std::int64_t drain_ms) {
 
 // Moves the inbox into the stepper. False: time to end.
 bool EngineImpl::take_commands() {
-  std::deque<Command> commands;
+  std::vector<RequestId> cancelled;  // Each after the request that it names. Cancelling calls sinks: not with the lock.
   bool over = false;
   {
     const std::lock_guard lock(mutex_);
-    commands.swap(inbox_);
+    for (Command& c : inbox_) {
+      if (c.request) stepper_.enqueue(std::move(c.request));
+      else cancelled.push_back(c.id);
+    }
+    inbox_.clear();
+    inbox_requests_ = 0;
     over = stopping_ && platform::system_clock().now_ns() >= drain_deadline_ns_;
   }
-  for (Command& c : commands) {
-    if (c.request) stepper_.enqueue(std::move(c.request));
-    else stepper_.cancel(c.id);
-  }
+  for (const RequestId id : cancelled) stepper_.cancel(id);
   if (over) stepper_.cancel_all();
   const std::lock_guard lock(mutex_);
   return !(stopping_ && inbox_.empty() && stepper_.idle());
@@ -135,7 +142,7 @@ bool EngineImpl::take_commands() {
 void EngineImpl::loop() {
   std::int64_t published = 0;
   while (take_commands()) {
-    const std::size_t before = stepper_.running() + stepper_.queued();
+    const std::int64_t before = stepper_.running() + stepper_.queued();
     const bool progressed = stepper_.step();
     const std::int64_t now = platform::system_clock().now_ns();
     if (stepper_.running() + stepper_.queued() != before || now - published > 50'000'000) {
@@ -157,11 +164,7 @@ void EngineImpl::publish_stats() {
   kv::StoreStats kv = rt_->store->stats();
   const StepCounters& c = stepper_.counters();
   const std::lock_guard lock(mutex_);
-  waiting_ = static_cast<std::int64_t>(stepper_.queued());
-  for (const Command& command : inbox_) waiting_ += command.request ? 1 : 0;
   stats_ = {.kv = std::move(kv),
-            .slots_busy = static_cast<std::int64_t>(stepper_.running()),
-            .queued = waiting_,
             .steps = c.steps,
             .tokens_prefilled = c.tokens_prefilled,
             .tokens_generated = c.tokens_generated,

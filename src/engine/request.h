@@ -34,6 +34,9 @@ struct Request {
   std::int32_t top_logprobs = -1;  // -1: none; 0: the chosen token's; n: and the n most likely.
   std::uint32_t choice = 0;        // Index among the choices of one client request; part of the draw's key.
   std::string salt;                // KV namespace.
+  // Prompt lengths in tokens after which other prompts are expected to go on differently (a system prompt's end, the
+  // place before the assistant's turn): the store keeps resume points there. The prompt's end is one of itself.
+  std::vector<std::int64_t> marks;
   enum class EndTokens { stop, ignore } end_tokens = EndTokens::stop;  // ignore_eos.
   enum class Progress { no, yes } progress = Progress::no;             // Send prefill progress events.
 };

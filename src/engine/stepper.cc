@@ -34,6 +34,12 @@ bool Stepper::step() {
 void Stepper::enqueue(std::unique_ptr<Live> request) {
   ++counters_.requests;
   queue_.push_back(std::move(request));
+  count();
+}
+
+void Stepper::count() {
+  queued_ = static_cast<std::int64_t>(queue_.size());
+  slots_ = static_cast<std::int64_t>(running_.size());
 }
 
 void Stepper::cancel(RequestId id) {
@@ -41,6 +47,7 @@ void Stepper::cancel(RequestId id) {
     if ((*it)->id != id) continue;
     const std::unique_ptr<Live> live = std::move(*it);
     queue_.erase(it);
+    count();
     finish(*live, FinishReason::cancelled);
     return;
   }
@@ -58,11 +65,12 @@ void Stepper::cancel_all() {
 void Stepper::admit() {
   while (!queue_.empty() && static_cast<std::int64_t>(running_.size()) < rt_.limits.runs) {
     Live& live = *queue_.front();
-    auto opened = rt_.store->open_sequence(live.tokens, live.request.salt);
+    auto opened = rt_.store->open_sequence(live.tokens, live.request.salt, live.request.marks);
     if (!opened.ok()) {
       if (opened.status().code() == Code::resource_exhausted && !running_.empty()) return;  // Somebody will finish.
       const std::unique_ptr<Live> ended = std::move(queue_.front());
       queue_.pop_front();
+      count();
       fail(*ended, opened.status());
       continue;
     }
@@ -70,6 +78,7 @@ void Stepper::admit() {
     if (live.first_admission) live.admitted_ns = clock_.now_ns();
     running_.push_back(std::move(queue_.front()));
     queue_.pop_front();
+    count();
   }
 }
 
@@ -95,8 +104,10 @@ void Stepper::plan_batch() {
     const std::int64_t left = static_cast<std::int64_t>(live.tokens.size()) - rt_.store->length(*live.kv);
     LODE_CHECK(left >= 1);
     const bool decoding = live.prompt_done && left == 1;
-    const std::int64_t count = decoding ? 1 : std::min(left, chunk_left);
-    if (count <= 0 || !grow(live, count)) continue;
+    std::int64_t count = decoding ? 1 : std::min(left, chunk_left);
+    if (count <= 0) continue;
+    count = rt_.store->step_limit(*live.kv, count);
+    if (!grow(live, count)) continue;
     if (!decoding) chunk_left -= count;
     add_part(live, count);
   }
@@ -142,6 +153,7 @@ void Stepper::preempt(Live& live) {
   const auto it = std::find_if(running_.begin(), running_.end(), [&](const auto& l) { return l.get() == &live; });
   queue_.push_front(std::move(*it));
   running_.erase(it);
+  count();
 }
 
 void Stepper::add_part(Live& live, std::int64_t count) {
@@ -275,6 +287,7 @@ void Stepper::end(Live& live, Event&& event) {
 
 void Stepper::remove_ended() {
   std::erase_if(running_, [](const auto& live) { return !live->sink; });
+  count();
 }
 
 }  // namespace lode::engine

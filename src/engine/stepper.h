@@ -1,6 +1,7 @@
 // The step: admit, prefill a chunk, decode, sample, emit. Owns the queue and the live sequences. Step thread only.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -30,8 +31,9 @@ class Stepper {
   // One step over everything that can run. False: nothing could (all idle, or waiting for a peer or the disk).
   bool step();
   bool idle() const { return queue_.empty() && running_.empty(); }
-  std::size_t queued() const { return queue_.size(); }
-  std::size_t running() const { return running_.size(); }
+  // Any thread; true also while a step runs.
+  std::int64_t queued() const { return queued_; }
+  std::int64_t running() const { return slots_; }
   const StepCounters& counters() const { return counters_; }
 
  private:
@@ -55,6 +57,7 @@ class Stepper {
   void fail(Live& live, Status error);
   void end(Live& live, Event&& event);
   void remove_ended();
+  void count();
   Timings timings(const Live& live) const;
 
   Runtime& rt_;
@@ -62,6 +65,7 @@ class Stepper {
   Sampler sampler_;
   std::deque<std::unique_ptr<Live>> queue_;     // Waiting for a slot, oldest first.
   std::vector<std::unique_ptr<Live>> running_;  // Admission order: the youngest is last. Ended ones have a null sink.
+  std::atomic<std::int64_t> queued_{0}, slots_{0};  // Their sizes, for other threads.
   StepCounters counters_;
   // This step's batch; capacity is reserved once.
   std::vector<Live*> order_;

@@ -118,7 +118,42 @@ std::vector<ExtentName> DiskIndex::take_touched() {
   return names;
 }
 
-std::optional<DiskIndex::Handle> DiskIndex::victim(const BlockKey& parent) {
+std::int64_t DiskIndex::closest_child(const BlockKey& parent, std::span<const TokenId> ids) const {
+  // Children compared; a prefix with more is a busy one, and any of them explains a miss.
+  constexpr int kCompared = 256;
+  std::int64_t best = -1;
+  int left = kCompared;
+  const auto look_at = [&](const BlockKey& key) {
+    const DiskBlock* child = block(key);
+    if (!child || --left < 0) return;
+    const auto end = std::mismatch(ids.begin(), ids.end(), child->ids.begin(), child->ids.end()).first;
+    best = std::max<std::int64_t>(best, end - ids.begin());
+  };
+  if (const auto node = nodes_.find(parent); node != nodes_.end())
+    for (const Place& p : node->second.places)
+      if (p.at + 1 < p.extent->keys.size()) look_at(p.extent->keys[p.at + 1]);
+  const auto [from, to] = by_parent_.equal_range(parent);
+  for (auto i = from; i != to && left > 0; ++i) look_at(i->second->keys.front());
+  return best;
+}
+
+// An extent of another group that is worth nothing once this one is gone: its first block lies in this one.
+std::optional<DiskIndex::Handle> DiskIndex::dependent(const Extent& extent, const std::vector<bool>& whole_history,
+                                                      const std::unordered_set<const Extent*>& spared) {
+  if (whole_history.empty() || !whole_history[extent.name.group]) return std::nullopt;
+  BlockKey before = extent.parent;
+  for (const BlockKey& key : extent.keys) {
+    const auto [from, to] = by_parent_.equal_range(before);
+    for (auto i = from; i != to; ++i) {
+      const Extent& other = *i->second;
+      if (other.keys.front() == key && !whole_history[other.name.group] && !spared.contains(&other)) return i->second;
+    }
+    before = key;
+  }
+  return std::nullopt;
+}
+
+std::optional<DiskIndex::Handle> DiskIndex::victim(const BlockKey& parent, const std::vector<bool>& whole_history) {
   std::unordered_set<const Extent*> spared;
   BlockKey key = parent;
   for (std::size_t steps = 0; steps <= nodes_.size(); ++steps) {
@@ -144,7 +179,7 @@ std::optional<DiskIndex::Handle> DiskIndex::victim(const BlockKey& parent) {
     if (!child) break;
     found = *child;
   }
-  return found;
+  return dependent(*found, whole_history, spared).value_or(found);
 }
 
 }  // namespace lode::kv

@@ -41,6 +41,8 @@ class DiskIndex {
   // The longest extent that holds the block.
   std::optional<Place> place(const BlockKey& key, GroupId group) const;
   const DiskBlock* block(const BlockKey& key) const;
+  // As DiskTier::closest_child.
+  std::int64_t closest_child(const BlockKey& parent, std::span<const TokenId> ids) const;
   std::vector<Handle> extents_of(const BlockKey& key) const;  // All groups.
   // Whether one extent of this group holds all of `keys`, consecutive blocks of one chain.
   bool holds_run(GroupId group, std::span<const BlockKey> keys) const;
@@ -52,14 +54,18 @@ class DiskIndex {
   std::vector<ExtentName> take_touched();
 
   // The extent to give up first: the least recently used one, or rather its last descendant of the same group, since a
-  // child is worth nothing without its parent. Never one that holds `parent` or an ancestor of it, of any group.
-  std::optional<Handle> victim(const BlockKey& parent);
+  // child is worth nothing without its parent; or, where the group is one of `whole_history` (DiskConfig), what another
+  // group holds on top of that one. Never one that holds `parent` or an ancestor of it, of any group.
+  std::optional<Handle> victim(const BlockKey& parent, const std::vector<bool>& whole_history);
 
   const std::list<Extent>& extents() const { return lru_; }  // Least recently used first.
   std::list<Extent>& extents() { return lru_; }
   std::size_t blocks() const { return nodes_.size(); }
 
  private:
+  std::optional<Handle> dependent(const Extent& extent, const std::vector<bool>& whole_history,
+                                  const std::unordered_set<const Extent*>& spared);
+
   struct Node {
     DiskBlock block;
     std::vector<Place> places;  // Of all groups; one or two a group.

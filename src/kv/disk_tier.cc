@@ -42,6 +42,9 @@ class DiskTierImpl final : public DiskTier {
 
   bool contains(const BlockKey& key, GroupId group) const override { return index_.contains(key, group); }
   const DiskBlock* find(const BlockKey& key) const override { return index_.block(key); }
+  std::int64_t closest_child(const BlockKey& parent, std::span<const TokenId> ids) const override {
+    return index_.closest_child(parent, ids);
+  }
   WriteResult write(GroupId group, std::span<const DiskBlock> blocks, std::span<const std::byte* const> data,
                     std::function<void(bool ok)> done) override;
   ReadTicket* start_read(std::span<const ReadItem> items) override;
@@ -201,7 +204,7 @@ void DiskTierImpl::remove(DiskIndex::Handle extent, RemoveOrder::When when) {
 
 // The file that was used longest ago, of all models; of this one, no ancestor of `parent`.
 std::optional<Doomed> DiskTierImpl::take_victim(const BlockKey& parent) {
-  const auto own = index_.victim(parent);
+  const auto own = index_.victim(parent, config_.whole_history);
   if (!others_.empty() && (!own || others_.back().used_seconds <= (*own)->used_seconds)) {
     const OtherFile file = others_.back();
     others_.pop_back();
@@ -217,8 +220,11 @@ std::optional<Doomed> DiskTierImpl::take_victim(const BlockKey& parent) {
 bool DiskTierImpl::make_room(const WriteOrder& order, std::vector<Doomed>& victims) {
   auto& ledger = writer_->ledger();
   if (order.reserved_bytes > config_.quota_bytes) return false;
-  // An extent whose parent is not stored is of no use until that is: it takes room, but nobody's place.
-  const bool orphan = order.meta.first_index > 0 && !index_.block(order.meta.parent) &&
+  // An extent whose parent is not stored is of no use until that is: it takes room, but nobody's place. (Where every
+  // layer is recurrent, a state needs nothing before it.)
+  const auto& whole = config_.whole_history;
+  const bool chained = whole.empty() || std::find(whole.begin(), whole.end(), true) != whole.end();
+  const bool orphan = chained && order.meta.first_index > 0 && !index_.block(order.meta.parent) &&
                       std::none_of(pending_.begin(), pending_.end(),
                                    [&](const auto& entry) { return entry.first.last == order.meta.parent; });
   if (orphan && ledger.projected() + order.reserved_bytes > config_.quota_bytes) return false;

@@ -27,7 +27,10 @@ namespace lode::kv {
 struct DiskConfig {
   std::filesystem::path dir;  // The KV folder that --kv-disk names; created 0700.
   std::array<std::uint8_t, 32> model_fingerprint{};
-  std::vector<model::BlockLayout> groups;       // Layout of a block per GroupId.
+  std::vector<model::BlockLayout> groups;  // Layout of a block per GroupId.
+  // Per GroupId: whether resuming after a block needs it of every earlier block too (full attention), so that what the
+  // other groups hold after it is worth nothing without it. Empty: all groups.
+  std::vector<bool> whole_history;
   std::uint64_t quota_bytes = 0;                // Allocated bytes of all extents under `dir`; a hard bound.
   std::uint64_t free_floor_bytes = 1ull << 30;  // Never write when the file system has less free than this.
   std::uint64_t write_bytes_per_day_max = 100ull << 30;
@@ -86,6 +89,8 @@ class DiskTier {
   virtual bool contains(const BlockKey& key, GroupId group) const = 0;
   // Metadata of a stored block whose ids the caller compares; nullptr: unknown. Valid until the next call.
   virtual const DiskBlock* find(const BlockKey& key) const = 0;
+  // The longest common run of `ids` with any stored block that follows `parent`; -1: none is stored.
+  virtual std::int64_t closest_child(const BlockKey& parent, std::span<const TokenId> ids) const = 0;
 
   // Queues one extent: 1 to 16 consecutive blocks of one chain and one group; data[i] has the group's block_bytes and
   // must stay unchanged until `done` is called (on the step thread, from poll) - also when it is dropped later. The

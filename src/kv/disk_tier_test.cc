@@ -110,6 +110,53 @@ TEST(DiskTier, ALongerExtentReplacesAShorterOne) {
   h.expect_tidy();
 }
 
+TEST(DiskTier, TheClosestChildIsFoundInsideAndBehindExtents) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(32, 60);
+  h.write(kFull, std::span(chain).first(16));
+  h.write(kFull, std::span(chain).subspan(16));
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  ASSERT_TRUE(h.open().ok());
+  for (const std::size_t block : {std::size_t{0}, std::size_t{5}, std::size_t{16}, std::size_t{31}}) {
+    auto ids = chain[block].ids;
+    EXPECT_EQ(h.tier->closest_child(chain[block].parent, ids), 32);
+    ids[7] += 1;
+    EXPECT_EQ(h.tier->closest_child(chain[block].parent, ids), 7);
+  }
+  EXPECT_EQ(h.tier->closest_child(chain[31].key, chain[0].ids), -1);
+}
+
+// Two chains; a checkpoint on top of the older one's history goes before it, the history's own last extent first.
+TEST(DiskTier, WhatLiesOnTopOfAHistoryGoesBeforeIt) {
+  Harness h;
+  h.config.whole_history = {true, false};
+  h.config.quota_bytes = 2 << 20;
+  ASSERT_TRUE(h.open().ok());
+  const auto old = make_chain(32, 61), recent = make_chain(16, 62);
+  h.write(kFull, std::span(old).first(16));
+  h.write(kFull, std::span(old).subspan(16));
+  h.write(kWindow, std::span(old).subspan(20, 1));
+  h.write(kWindow, std::span(old).subspan(3, 1));
+  h.write(kFull, recent);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  // In this order, though the root of the older chain was used longest ago.
+  const std::array<std::pair<BlockKey, GroupId>, 5> order = {{{old[20].key, kWindow},
+                                                              {old[16].key, kFull},
+                                                              {old[3].key, kWindow},
+                                                              {old[0].key, kFull},
+                                                              {recent[0].key, kFull}}};
+  for (std::uint64_t seed = 70; h.tier->contains(recent[0].key, kFull) && seed < 2000; ++seed) {
+    h.write(kFull, make_chain(1, seed));
+    ASSERT_TRUE(h.tier->flush(kSoon));
+    for (std::size_t i = 1; i < order.size(); ++i)
+      EXPECT_LE(h.tier->contains(order[i - 1].first, order[i - 1].second),
+                h.tier->contains(order[i].first, order[i].second))
+          << i << " went before " << i - 1;
+  }
+  EXPECT_FALSE(h.tier->contains(recent[0].key, kFull));
+}
+
 TEST(DiskTier, TheSameExtentQueuedTwiceIsWrittenOnce) {
   Harness h;
   ASSERT_TRUE(h.open().ok());

@@ -14,21 +14,25 @@ void Evictor::trim(std::uint64_t bytes_max) {
 }
 
 bool Evictor::evict_one() {
-  const Copy* victim = ram_.coldest();
+  Copy* victim = ram_.coldest();
   if (!victim) return false;
-  Block* block = victim->block;
-  remove_unpinned(*block);
-  // Without this block, nothing may be left to resume at between it and some ancestor.
-  Block* p = block->parent;
-  const bool gone = block->resident == 0;
-  index_.settle(*block);
-  if (!gone) return true;
-  while (!p->root() && !in_use(*p) && !resumable(*p)) {
+  Block* p = victim->block;
+  if (full(*victim)) {
+    remove_unpinned(*p);
+  } else {
+    ram_.remove(*victim);
+    ++evicted_;
+  }
+  // Now nothing may be left to resume at between this block and some ancestor.
+  bool any = true;
+  while (any && !in_use(*p) && !resumable(*p)) {
     Block* parent = p->parent;
-    if (!remove_unpinned(*p)) break;
+    any = remove_unpinned(*p) || p == victim->block;
     index_.settle(*p);
+    if (parent->root()) return true;
     p = parent;
   }
+  index_.settle(*p);
   return true;
 }
 

@@ -2,7 +2,9 @@
 //
 // Order: least recently used first, and inside a chain leaves first (a closing sequence lists its blocks from the last
 // to the first). A block after which nothing can resume is worth nothing: when a window model loses the window before
-// its last boundary, the rest of that chain goes with it, up to the next block that something can still resume at.
+// its last boundary, or a hybrid its last checkpoint, the rest of that chain goes with it, up to the next block that
+// something can still resume at. Nor is a window or a state worth anything without the full history of its block: it
+// goes with that. Checkpoints in the middle of a chain leave the live sequence first, and so RAM.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +39,7 @@ class Evictor {
  private:
   bool evict_one();
   bool remove_unpinned(Block& block);
+  bool full(const Copy& c) const { return groups_[c.group.v].kind == model::CacheGroup::Kind::full; }
   // Whether every group but the full ones has what a token after `block` needs.
   bool resumable(const Block& block) const;
   static bool in_use(const Block& block);

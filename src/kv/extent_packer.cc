@@ -32,7 +32,7 @@ void ExtentPacker::add(Run& run, Copy& copy, std::int64_t now_ns) {
   hold(copy);
   run.copies.push_back(&copy);
   run.last_ns = now_ns;
-  if ((copy.block->index + 1) % kExtentBlocks == 0) seal(run);
+  if ((copy.block->index + 1) % extent_blocks(copy.group) == 0) seal(run);
 }
 
 void ExtentPacker::seal(Run& run) {
@@ -47,8 +47,8 @@ void ExtentPacker::seal(Run& run) {
 // before this run begins: a full extent, or a short one of a chain that branches off, stays as it is.
 void ExtentPacker::extend_back(Run& run) {
   const std::int64_t first = run.copies.front()->block->index, end = run.copies.back()->block->index + 1;
-  const std::int64_t missing = first % kExtentBlocks;
-  if (end % kExtentBlocks != 0 || missing == 0) return;
+  const std::int64_t whole = extent_blocks(run.copies.front()->group), missing = first % whole;
+  if (end % whole != 0 || missing == 0) return;
   std::array<Copy*, kExtentBlocks> earlier{};
   Block* b = run.copies.front()->block;
   for (std::int64_t i = missing - 1; i >= 0; --i) {
@@ -84,7 +84,8 @@ WriteResult ExtentPacker::queue(std::span<Copy* const> copies) {
   if (result == WriteResult::queued) {
     for (Copy* c : held) c->short_extent_end = held.size() < kExtentBlocks ? end : -1;
   } else {
-    for (Copy* c : held) let_go(*c);  // Only in RAM then; a later flush tries again.
+    dropped_ |= result == WriteResult::dropped_queue_full;
+    for (Copy* c : held) let_go(*c);  // Only in RAM then; a later flush, or poll if the queue was full, tries again.
   }
   return result;
 }

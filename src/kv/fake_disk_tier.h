@@ -52,6 +52,18 @@ class FakeDiskTier final : public DiskTier {
     const auto it = stored_->blocks.find(key);
     return it == stored_->blocks.end() ? nullptr : &it->second.block;
   }
+  std::int64_t closest_child(const BlockKey& parent, std::span<const TokenId> ids) const override {
+    std::int64_t best = -1;
+    for (const auto& [key, entry] : stored_->blocks) {
+      if (entry.block.parent != parent || entry.bytes.empty()) continue;
+      std::int64_t common = 0;
+      while (common < std::ssize(ids) &&
+             ids[static_cast<std::size_t>(common)] == entry.block.ids[static_cast<std::size_t>(common)])
+        ++common;
+      best = std::max(best, common);
+    }
+    return best;
+  }
 
   WriteResult write(GroupId group, std::span<const DiskBlock> blocks, std::span<const std::byte* const> data,
                     std::function<void(bool ok)> done) override {

@@ -30,13 +30,16 @@ void RamTier::arrived(Copy& copy) {
 }
 
 void RamTier::remove(Copy& copy) {
+  pools_[copy.group.v]->free(take(copy));
+}
+
+SlotId RamTier::take(Copy& copy) {
   LODE_CHECK(copy.state != CopyState::none && !copy.writing);
   if (copy.listed) unlist(copy);
-  pools_[copy.group.v]->free(copy.slot);
-  copy.slot = SlotId::none();
   copy.state = CopyState::none;
   copy.keep = false;
   if (--copy.block->resident == 0) --resident_blocks_;
+  return std::exchange(copy.slot, SlotId::none());
 }
 
 void RamTier::pin(Copy& copy) {
@@ -49,6 +52,16 @@ void RamTier::unpin(Copy& copy) {
   LODE_CHECK(copy.state == CopyState::in_place);  // A load pins what it reads.
   if (copy.keep) list(copy);
   else remove(copy);
+}
+
+SlotId RamTier::unpin_and_take(Copy& copy) {
+  if (copy.pins > 1 || copy.keep || copy.state != CopyState::in_place) {
+    unpin(copy);
+    return SlotId::none();
+  }
+  LODE_CHECK(copy.pins == 1);
+  copy.pins = 0;
+  return take(copy);
 }
 
 void RamTier::list(Copy& copy) {

@@ -41,6 +41,8 @@ class RamTier {
   void pin(Copy& copy);
   // The last pin lists the copy as the warmest, or frees it where it is not to be kept.
   void unpin(Copy& copy);
+  // As unpin; but where that would free the slot, it becomes the caller's own. Else none.
+  SlotId unpin_and_take(Copy& copy);
 
   Copy* coldest() const { return coldest_; }
   void make_coldest(Copy& copy);  // An unpinned copy that is of no use now.
@@ -52,6 +54,7 @@ class RamTier {
 
  private:
   explicit RamTier(const RamTierOptions& options) : budget_(options.bytes_max, options.piece_bytes) {}
+  SlotId take(Copy& copy);
   void list(Copy& copy);
   void unlist(Copy& copy);
 

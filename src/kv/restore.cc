@@ -41,7 +41,7 @@ void Restorer::wait(const Load& load) const {
   while (!load.ticket->done()) std::this_thread::yield();  // Every slice has ended: only its last bookkeeping is left.
 }
 
-void Restorer::finish(Load* load, std::vector<Block*>& damaged) {
+void Restorer::finish(Load* load, std::vector<Copy*>& damaged) {
   wait(*load);
   const auto at = std::find_if(loads_.begin(), loads_.end(), [&](const auto& l) { return l.get() == load; });
   LODE_CHECK(at != loads_.end());
@@ -54,7 +54,7 @@ void Restorer::finish(Load* load, std::vector<Block*>& damaged) {
     ram_.remove(c);
     c.bad_on_disk = true;
     ++corrupt_;
-    damaged.push_back(c.block);
+    damaged.push_back(&c);
   }
   for (Copy* c : mine->copies) {
     Block& block = *c->block;

@@ -31,9 +31,9 @@ class Restorer {
   void start(std::span<Copy* const> copies, std::span<const SlotId> slots);
   // A load that has ended, or nullptr.
   Load* ended() const;
-  // Ends a load, waiting for it if need be: its sound copies are in place, damaged ones have lost their slots and their
-  // blocks are added to `damaged`. The load is gone after.
-  void finish(Load* load, std::vector<Block*>& damaged);
+  // Ends a load, waiting for it if need be: its sound copies are in place, damaged ones have lost their slots and are
+  // added to `damaged`. The load is gone after.
+  void finish(Load* load, std::vector<Copy*>& damaged);
   bool idle() const { return loads_.empty(); }
   std::uint64_t corrupt_blocks() const { return corrupt_; }
 

@@ -1,5 +1,7 @@
 #include "kv/resume.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -27,21 +29,25 @@ ResumePoints find_resume(const Sequence& seq, std::int64_t blocks_max, std::span
     const Block& b = *seq.path[static_cast<std::size_t>(i)];
     const bool peer = b.owner && b.owner != &seq;
     const std::int64_t end = i + 1;
-    bool stored = true, in_flight = true, history = true, history_in_flight = true;
+    bool stored = true, in_flight = true, history = true, history_in_flight = true, no_state = true;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const Copy& c = b.copies[g];
       const bool have = c.state != CopyState::none || (tiers == Tiers::ram_and_disk && on_disk(disk, c));
       runs[g].stored = have ? runs[g].stored + 1 : 0;
-      runs[g].in_flight = have || peer ? runs[g].in_flight + 1 : 0;
+      // A peer publishes every block that it computes, but states only where it has planned to.
+      const bool promised = peer && (groups[g].kind != Kind::checkpoint || b.owner->plan.contains(end));
+      runs[g].in_flight = have || promised ? runs[g].in_flight + 1 : 0;
       const std::int64_t needed = end - groups[g].first_needed(end * kBlockTokens) / kBlockTokens;
       stored &= runs[g].stored >= needed;
       in_flight &= runs[g].in_flight >= needed;
+      if (groups[g].kind != Kind::checkpoint) no_state &= runs[g].stored >= needed;
       if (groups[g].kind == Kind::full) {
         history &= runs[g].stored >= needed;
         history_in_flight &= runs[g].in_flight >= needed;
       }
     }
     if (stored) found.stored = end;
+    if (no_state) found.no_state = end;
     if (in_flight) found.in_flight = end;
     if (history && found.history == i) found.history = end;
     if (!history_in_flight) break;  // A gap in full history: nothing beyond it can resume.
@@ -49,17 +55,24 @@ ResumePoints find_resume(const Sequence& seq, std::int64_t blocks_max, std::span
   return found;
 }
 
-std::string reuse_reason(const Sequence& seq, std::int64_t resumed, std::int64_t history) {
+std::string reuse_reason(const Sequence& seq, std::int64_t resumed, const ResumePoints& found) {
   const std::int64_t limit = (seq.reuse.prompt_tokens - 1) / kBlockTokens;
-  if (limit == 0) return "prompt shorter than a block of " + std::to_string(kBlockTokens) + " tokens";
+  if (limit == 0) return fmt::format("prompt shorter than a block of {} tokens", kBlockTokens);
   if (resumed == limit) return "whole prompt but its last tokens";
-  if (resumed < std::min({history, limit, seq.matched})) return "window state not stored";
+  const std::int64_t known = std::min(limit, seq.matched);
+  const std::string differs = seq.differs_at >= 0 ? fmt::format("token {} differs", seq.differs_at) : "";
+  if (resumed < std::min(found.no_state, known)) {
+    const std::string nearest = resumed > 0 ? fmt::format("no checkpoint nearer than token {}", resumed * kBlockTokens)
+                                            : fmt::format("no checkpoint up to token {}", known * kBlockTokens);
+    return differs.empty() ? nearest : differs + ", " + nearest;
+  }
+  if (resumed < std::min(found.history, known)) return "window state not stored";
   if (resumed < seq.matched)
     return seq.path[static_cast<std::size_t>(resumed)]->published ? "evicted"
                                                                   : "still being computed for another request";
-  if (seq.differs_at >= 0) return "token " + std::to_string(seq.differs_at) + " differs";
+  if (!differs.empty()) return differs;
   if (resumed == 0) return "nothing stored for this prefix";
-  return "stored only up to token " + std::to_string(resumed * kBlockTokens);
+  return fmt::format("stored only up to token {}", resumed * kBlockTokens);
 }
 
 }  // namespace lode::kv

@@ -18,6 +18,7 @@ struct ResumePoints {
   std::int64_t stored = 0;     // Blocks: everything needed is in RAM, being read, or on disk.
   std::int64_t in_flight = 0;  // Blocks: >= stored; counts blocks that other live sequences are going to compute.
   std::int64_t history = 0;    // Blocks that the full-history groups have stored; >= stored.
+  std::int64_t no_state = 0;   // As `stored`, were it not for the checkpoint groups.
 };
 
 // Looks at the first `blocks_max` blocks of the sequence's path, once each: linear in the prompt.
@@ -25,6 +26,6 @@ ResumePoints find_resume(const Sequence& seq, std::int64_t blocks_max, std::span
                          const DiskTier* disk, Tiers tiers);
 
 // What stopped the reuse at block `resumed`, for Reuse::reason.
-std::string reuse_reason(const Sequence& seq, std::int64_t resumed, std::int64_t history);
+std::string reuse_reason(const Sequence& seq, std::int64_t resumed, const ResumePoints& found);
 
 }  // namespace lode::kv

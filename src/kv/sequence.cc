@@ -25,9 +25,11 @@ void Sequence::reset() {
     g.first = g.slots_end = 0;
     g.marks = {};
     g.run.copies.clear();
+    g.state = {};
   }
-  held = length = tail_count = attached = matched = opened_ns = 0;
-  differs_at = branch_block = -1;
+  held = length = tail_count = attached = matched = opened_ns = kept_end = 0;
+  differs_at = -1;
+  plan.clear();
   live = waiting = broken = false;
   loads.clear();
   reuse = {};

@@ -4,8 +4,9 @@
 
 namespace lode::kv {
 
-StepView::StepView(std::span<const model::BlockLayout> layouts, int sequences_max, platform::Clock& clock)
-    : clock_(clock), layouts_(layouts), runs_(layouts.size()) {
+StepView::StepView(std::span<const model::CacheGroup> groups, std::span<const model::BlockLayout> layouts,
+                   int sequences_max, platform::Clock& clock)
+    : clock_(clock), groups_(groups), layouts_(layouts), runs_(layouts.size()) {
   for (std::size_t g = 0; g < layouts.size(); ++g)
     for (std::size_t s = 0; s < layouts[g].slices.size(); ++s) {
       const std::size_t l = layouts[g].slices[s].layer.v;
@@ -13,17 +14,21 @@ StepView::StepView(std::span<const model::BlockLayout> layouts, int sequences_ma
       places_[l] = {static_cast<std::uint32_t>(g), static_cast<std::uint32_t>(s), true};
     }
   for (auto& r : runs_) r.reserve(static_cast<std::size_t>(sequences_max));
-  seqs_.reserve(static_cast<std::size_t>(sequences_max));
+  specs_.reserve(static_cast<std::size_t>(sequences_max));
+  states_.reserve(static_cast<std::size_t>(sequences_max));
 }
 
 void StepView::bind(std::span<const Store::RunSpec> specs) {
-  seqs_.clear();
+  specs_.assign(specs.begin(), specs.end());
   for (auto& r : runs_) r.clear();
   for (const Store::RunSpec& spec : specs) {
     const Sequence& s = *spec.seq;
     LODE_CHECK(s.live && !s.waiting && spec.count > 0);
-    seqs_.push_back(&s);
     for (std::size_t g = 0; g < runs_.size(); ++g) {
+      if (recurrent(g)) {
+        LODE_CHECK(s.broken || s.groups[g].state.out);
+        continue;
+      }
       LODE_CHECK(s.broken || s.length + spec.count <= s.groups[g].slots_end * kBlockTokens);
       runs_[g].push_back({.first_row = spec.first_row,
                           .count = spec.count,
@@ -47,13 +52,25 @@ const kernels::KvLayer& StepView::layer(LayerIndex layer) {
   return layouts_[p.group].slices[p.slice].kv;
 }
 
-std::span<const kernels::StateRun> StepView::states(LayerIndex) {
-  LODE_CHECK(!"the store keeps no recurrent states yet");
-  return {};
+std::span<const kernels::StateRun> StepView::states(LayerIndex layer) {
+  const Place& p = place(layer);
+  LODE_CHECK(recurrent(p.group));
+  const std::int64_t offset = layouts_[p.group].slices[p.slice].offset;
+  states_.clear();
+  for (const Store::RunSpec& spec : specs_) {
+    const RunningState& s = spec.seq->groups[p.group].state;
+    // A broken sequence has no places: wait() has said so.
+    states_.push_back({.first_row = spec.first_row,
+                       .count = spec.count,
+                       .in = s.in ? s.in + offset : nullptr,
+                       .out = s.out ? s.out + offset : nullptr});
+  }
+  return states_;
 }
 
 Status StepView::wait(LayerIndex layer) {
-  for (const Sequence* s : seqs_) {
+  for (const Store::RunSpec& spec : specs_) {
+    const Sequence* s = spec.seq;
     bool sound = !s->broken;
     for (Load* load : s->loads) {
       sound = sound && load->ticket->wait_layer(layer);

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "kv/store_impl.h"
+#include "platform/process.h"
 
 namespace lode::kv {
 namespace {
@@ -15,15 +16,17 @@ constexpr std::int64_t kNsPerMs = 1'000'000;
 
 Status check_group(const model::CacheGroup& group, std::size_t g, std::vector<bool>& seen) {
   using Kind = model::CacheGroup::Kind;
-  if (group.kind == Kind::checkpoint)
-    return Status::unsupported(
-        fmt::format("cache group {} stores checkpoints of recurrent layers, which this build does not keep yet", g));
+  const bool recurrent = group.kind == Kind::checkpoint;
   if ((group.kind == Kind::window || group.kind == Kind::chunk) && group.window <= 0)
     return Status::invalid(
         fmt::format("cache group {} has a window of {} tokens; expected at least 1", g, group.window));
   if (group.layers.empty()) return Status::invalid(fmt::format("cache group {} has no layers", g));
   for (const model::CacheLayer& l : group.layers) {
-    if (!l.layer.valid() || l.kv_heads <= 0 || l.k_dim <= 0 || l.v_dim <= 0)
+    if (recurrent) {
+      if (!l.layer.valid() || l.state_bytes <= 0)
+        return Status::invalid(fmt::format("cache group {}, layer {}: a state of {} bytes; expected at least 1", g,
+                                           l.layer.v, l.state_bytes));
+    } else if (!l.layer.valid() || l.kv_heads <= 0 || l.k_dim <= 0 || l.v_dim <= 0)
       return Status::invalid(
           fmt::format("cache group {}, layer {}: {} KV heads of {} and {} values; expected at least 1 each", g,
                       l.layer.v, l.kv_heads, l.k_dim, l.v_dim));
@@ -37,6 +40,9 @@ Status check_group(const model::CacheGroup& group, std::size_t g, std::vector<bo
 Status check(const StoreConfig& config) {
   if (config.groups.empty() || config.groups.size() > kGroupsMax)
     return Status::invalid(fmt::format("{} cache groups; expected 1 to {}", config.groups.size(), kGroupsMax));
+  if (config.checkpoint_tokens < 0)
+    return Status::invalid(fmt::format("a checkpoint every {} tokens; expected at least 1, or 0 for the default",
+                                       config.checkpoint_tokens));
   if (config.chunk_tokens <= 0 || config.context_max <= 0 || config.sequences_max <= 0)
     return Status::invalid(
         fmt::format("KV store of {} sequences, {} tokens of context and chunks of {}; expected at least 1 each",
@@ -55,12 +61,35 @@ std::vector<model::BlockLayout> layouts_of(const StoreConfig& config) {
 // The write queue pins RAM blocks: at most a quarter of the arena, but never less than two extents, or none could pass.
 std::uint64_t queue_bytes(const StoreConfig& config, const std::vector<model::BlockLayout>& layouts,
                           std::uint64_t asked) {
-  std::int64_t largest = 0;
-  for (const auto& l : layouts) largest = std::max(largest, l.block_bytes);
-  return std::max(std::min(asked, config.arena_bytes_max / 4), static_cast<std::uint64_t>(2 * kExtentBlocks * largest));
+  std::int64_t largest = 0;  // Extent, in bytes.
+  for (std::size_t g = 0; g < layouts.size(); ++g)
+    largest = std::max(largest, layouts[g].block_bytes * ExtentPacker::extent_blocks(config.groups[g]));
+  return std::max(std::min(asked, config.arena_bytes_max / 4), static_cast<std::uint64_t>(2 * largest));
+}
+
+// Blocks between two regular checkpoints; 0: no group has any.
+std::int64_t every_blocks(const StoreConfig& config, const std::vector<model::BlockLayout>& layouts) {
+  const auto recurrent = [](const model::CacheGroup& g) { return g.kind == model::CacheGroup::Kind::checkpoint; };
+  if (std::none_of(config.groups.begin(), config.groups.end(), recurrent)) return 0;
+  const std::int64_t tokens =
+      config.checkpoint_tokens > 0 ? config.checkpoint_tokens : checkpoint_interval(config.groups, layouts);
+  return (tokens + kBlockTokens - 1) / kBlockTokens;
 }
 
 }  // namespace
+
+std::int64_t checkpoint_interval(std::span<const model::CacheGroup> groups,
+                                 std::span<const model::BlockLayout> layouts) {
+  constexpr std::int64_t kLeast = 1024, kMost = 4096;
+  std::int64_t state_bytes = 0, block_bytes = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].kind == model::CacheGroup::Kind::checkpoint) state_bytes += layouts[g].block_bytes;
+    if (groups[g].kind == model::CacheGroup::Kind::full) block_bytes += layouts[g].block_bytes;
+  }
+  std::int64_t tokens = kLeast;
+  while (tokens < kMost && state_bytes > tokens / kBlockTokens * block_bytes) tokens *= 2;
+  return tokens;
+}
 
 Result<std::unique_ptr<Store>> Store::open(const StoreConfig& config, platform::FileSystem& fs,
                                            platform::Clock& clock) {
@@ -69,8 +98,10 @@ Result<std::unique_ptr<Store>> Store::open(const StoreConfig& config, platform::
   if (config.disk) {
     DiskConfig disk = *config.disk;
     disk.groups = layouts_of(config);
+    for (const auto& g : config.groups) disk.whole_history.push_back(g.kind == model::CacheGroup::Kind::full);
     disk.model_fingerprint = config.root.model_fingerprint;
     disk.queue_bytes_max = queue_bytes(config, disk.groups, disk.queue_bytes_max);
+    platform::raise_open_files();  // A restore opens all its extents: 512 for 128k tokens of two groups.
     auto opened = DiskTier::open(disk, fs, clock);
     if (opened.ok()) parts.disk = std::move(opened).value();
     else parts.disk_note = opened.status().message();
@@ -98,6 +129,7 @@ StoreImpl::StoreImpl(const StoreConfig& config, std::vector<model::BlockLayout> 
     : config_(config),
       layouts_(std::move(layouts)),
       blocks_max_((config.context_max + kBlockTokens - 1) / kBlockTokens),
+      every_blocks_(every_blocks(config, layouts_)),
       clock_(clock),
       root_key_(parts.root_key),
       child_key_(parts.child_key),
@@ -106,9 +138,9 @@ StoreImpl::StoreImpl(const StoreConfig& config, std::vector<model::BlockLayout> 
       ram_(std::move(ram)),
       index_(config.groups.size()),
       evictor_(config_.groups, index_, *ram_, disk_.get()),
-      view_(layouts_, config.sequences_max, clock) {
+      view_(config_.groups, layouts_, config.sequences_max, clock) {
   if (!disk_) return;
-  packer_ = std::make_unique<ExtentPacker>(*disk_, *ram_, index_);
+  packer_ = std::make_unique<ExtentPacker>(config_.groups, *disk_, *ram_, index_);
   restorer_ = std::make_unique<Restorer>(layouts_, *disk_, *ram_, index_);
 }
 
@@ -126,6 +158,7 @@ Sequence* StoreImpl::take_sequence() {
   Sequence* seq = spare_.back();
   spare_.pop_back();
   seq->live = true;
+  seq->plan.set_every(every_blocks_);
   return seq;
 }
 
@@ -152,14 +185,19 @@ void StoreImpl::close(Sequence* closing) {
   LODE_CHECK(seq.live);
   for (auto& g : seq.groups)
     if (packer_) packer_->seal(g.run);
+  if (!seq.waiting && !seq.broken) keep_last_state(seq);
   free_own_slots(seq);
-  // What it leaves is a resume point: the window groups' rings at its end, and at its marks. Deepest first, so that the
-  // list of unpinned copies has leaves before their ancestors.
+  // What it leaves is a resume point: the window groups' rings and the last boundary's state at its end, and those at
+  // its marks. Deepest first, so that the list of unpinned copies has leaves before their ancestors.
   for (std::int64_t i = seq.held - 1; i >= 0; --i)
     for (std::size_t g = seq.groups.size(); g-- > 0;) {
-      if (i < seq.groups[g].first) continue;
       Copy& c = seq.path[static_cast<std::size_t>(i)]->copies[g];
-      if (!seq.waiting) c.keep = true;
+      if (i < seq.groups[g].first) {
+        if (!recurrent(g) || !c.listed || (i + 1) % (kWarmEvery * every_blocks_) != 0) continue;
+        ram_->pin(c);  // As warm as its chain.
+      } else if (!seq.waiting && !recurrent(g)) {
+        c.keep = true;
+      }
       ram_->unpin(c);
     }
   release_marks(seq);
@@ -174,7 +212,10 @@ void StoreImpl::close(Sequence* closing) {
 // their rings, then, for a while, time: queued writes pin what they write.
 std::optional<SlotId> StoreImpl::allocate(GroupId group) {
   if (auto slot = evictor_.allocate(group)) return slot;
-  for (Sequence* seq : live_) release_marks(*seq);
+  for (Sequence* seq : live_) {
+    release_marks(*seq);
+    release_last_states(*seq);
+  }
   if (auto slot = evictor_.allocate(group)) return slot;
   if (!packer_ || packer_->pinned() == 0) return std::nullopt;
   disk_->poll();
@@ -202,6 +243,7 @@ void StoreImpl::poll() {
     const std::int64_t now = clock_.now_ns();
     for (Sequence* seq : live_)
       for (auto& g : seq->groups) packer_->seal_if_idle(g.run, now);
+    retry_dropped_writes();
   }
   evictor_.trim(config_.unpinned_bytes_max);
 }
@@ -215,14 +257,23 @@ bool StoreImpl::flush(std::int64_t timeout_ms) {
   const std::int64_t deadline_ns = clock_.now_ns() + timeout_ms * kNsPerMs;
   for (Sequence* seq : live_)
     for (auto& g : seq->groups) packer_->seal(g.run);
-  write_unwritten(deadline_ns);
+  write_unwritten(WhenFull::wait, deadline_ns);
   const bool in_time = disk_->flush(ms_until(deadline_ns));
   poll();
   return in_time;
 }
 
+// What a full queue dropped is queued again once the queue has drained.
+void StoreImpl::retry_dropped_writes() {
+  retry_ |= packer_->take_dropped();
+  if (!retry_ || clock_.now_ns() < retry_ns_ || disk_->stats().queue_bytes > 0) return;
+  retry_ns_ = clock_.now_ns() + kRetryNs;
+  write_unwritten(WhenFull::stop, 0);
+  retry_ = packer_->take_dropped();
+}
+
 // Queues what earlier writes dropped (a full queue, a full disk that has room again): longest chains first.
-void StoreImpl::write_unwritten(std::int64_t deadline_ns) {
+void StoreImpl::write_unwritten(WhenFull when_full, std::int64_t deadline_ns) {
   std::vector<Copy*> left;
   index_.for_each([&](Block& b) {
     for (Copy& c : b.copies)
@@ -234,11 +285,12 @@ void StoreImpl::write_unwritten(std::int64_t deadline_ns) {
     chain.clear();
     for (Copy* c = last; packer_->wants(*c); c = &c->block->parent->copies[c->group.v]) {
       chain.push_back(c);
-      if (c->block->index % kExtentBlocks == 0) break;
+      if (c->block->index % packer_->extent_blocks(c->group) == 0) break;
     }
     if (chain.empty()) continue;  // Went with a longer chain.
     std::reverse(chain.begin(), chain.end());
     if (packer_->write_now(chain) != WriteResult::dropped_queue_full) continue;
+    if (when_full == WhenFull::stop) return;
     disk_->flush(ms_until(deadline_ns));
     disk_->poll();
     (void)packer_->write_now(chain);

@@ -152,7 +152,7 @@ TEST(FieldReports, F12DuplicateBlocksAreNotFreedUnderARunningRequest) {
     EXPECT_EQ(rig.store->reuse(*b->seq).tokens_reused, 96);
     for (int i = 0; i < 300; ++i) {  // Both generate the same text: every block is computed twice.
       for (auto* r : {&*a, &*b}) {
-        Rig::append(*r, static_cast<TokenId>(i % 7));
+        rig.append(*r, static_cast<TokenId>(i % 7));
         ASSERT_TRUE(rig.store->grow(*r->seq, 1).ok());
       }
       rig.step({{&*a, 1}, {&*b, 1}});

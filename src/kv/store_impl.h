@@ -2,7 +2,7 @@
 // hand in their own disk tier and keys. Owns everything. Step thread only.
 //
 // Files: store.cc (open, close, memory, flush), store_open.cc (prefix lookup, peers), store_step.cc (grow, view,
-// commit), store_restore.cc (loads, damage).
+// commit), store_state.cc (recurrent states, checkpoints), store_restore.cc (loads, damage).
 #pragma once
 
 #include <memory>
@@ -40,10 +40,13 @@ class StoreImpl final : public Store {
   static Result<std::unique_ptr<StoreImpl>> create(const StoreConfig& config, platform::Clock& clock, StoreParts parts);
   ~StoreImpl() override;
 
-  Result<Sequence*> open_sequence(std::span<const TokenId> prompt, std::string_view salt) override;
+  using Store::open_sequence;
+  Result<Sequence*> open_sequence(std::span<const TokenId> prompt, std::string_view salt,
+                                  std::span<const std::int64_t> marks) override;
   SeqState state(Sequence& seq) override;
   std::int64_t length(const Sequence& seq) const override { return seq.length; }
   const Reuse& reuse(const Sequence& seq) const override { return seq.reuse; }
+  std::int64_t step_limit(const Sequence& seq, std::int64_t wanted) const override;
   Status grow(Sequence& seq, std::int64_t tokens) override;
   model::KvView& view(std::span<const RunSpec> runs) override;
   void commit(Sequence& seq, std::span<const TokenId> ids) override;
@@ -62,8 +65,17 @@ class StoreImpl final : public Store {
   static constexpr std::int64_t kSlackBlocks = 4;
   // Blocks without bytes that the index keeps to explain misses: about 6 MiB.
   static constexpr std::size_t kStubsMax = 16384;
+  // A prompt's checkpoint at its end is of no use to one with another question after the same document. So one more is
+  // kept kSlackBlocks before it, where that saves this many blocks: short chats, whose turns' ends are near, do
+  // without.
+  static constexpr std::int64_t kSlackGapBlocks = 8;
+  // Checkpoints in the middle of a chain are the first to leave RAM, since most prompts resume at its end. One in so
+  // many regular ones stays as long as the chain's own blocks, so that a chain that loses its end does not lose all.
+  static constexpr std::int64_t kWarmEvery = 4;
   // Longest wait for queued writes when memory is full, before somebody is preempted.
   static constexpr std::int64_t kWriteWaitMs = 2000;
+  // How often dropped writes are tried again. It looks at every block: a millisecond for ten thousand.
+  static constexpr std::int64_t kRetryNs = 1'000'000'000;
 
   StoreImpl(const StoreConfig& config, std::vector<model::BlockLayout> layouts, platform::Clock& clock,
             StoreParts parts, std::unique_ptr<RamTier> ram);
@@ -74,13 +86,18 @@ class StoreImpl final : public Store {
   Sequence* take_sequence();
   void release(Sequence& seq);
   void release_path(Sequence& seq, std::size_t blocks);
-  void write_unwritten(std::int64_t deadline_ns);
+  void retry_dropped_writes();
+  enum class WhenFull : std::uint8_t { wait, stop };
+  void write_unwritten(WhenFull when_full, std::int64_t deadline_ns);
   std::int64_t ms_until(std::int64_t deadline_ns) const;
   // Blocks that a token at block boundary `end` reads start here.
   std::int64_t first_block(std::size_t group, std::int64_t end) const {
     return config_.groups[group].first_needed(end * kBlockTokens) / kBlockTokens;
   }
   bool full(std::size_t group) const { return config_.groups[group].kind == model::CacheGroup::Kind::full; }
+  bool recurrent(std::size_t group) const { return config_.groups[group].kind == model::CacheGroup::Kind::checkpoint; }
+  // Whether the group's copies are worth keeping wherever they are: no window, which slides on.
+  bool lasting(std::size_t group) const { return full(group) || recurrent(group); }
 
   // store_open.cc
   Block* child_block(Block& parent, Ids ids);
@@ -94,6 +111,8 @@ class StoreImpl final : public Store {
   void note_sources(Sequence& seq) const;
   void become_ready(Sequence& seq);
   void note_reuse(Sequence& seq);
+  void plan_points(Sequence& seq, std::span<const std::int64_t> marks);
+  void plan_more_points(Sequence& seq, const ResumePoints& found);
   void claim(Sequence& seq);
   void settle_waiters();
   void count_hits(const Reuse& reuse, std::int64_t sign);
@@ -107,6 +126,17 @@ class StoreImpl final : public Store {
   void release_marks(Sequence& seq);
   void free_own_slots(Sequence& seq);
 
+  // store_state.cc
+  Status grow_state(Sequence& seq, std::size_t group);
+  static void start_state(Sequence::Group& group, const std::byte* in);
+  void take_states(Sequence& seq);
+  void drop_last_state(Sequence& seq, std::size_t group);
+  void publish_states(Sequence& seq);
+  void keep_last_state(Sequence& seq);
+  void keep_checkpoint(Sequence& seq);
+  void release_last_states(Sequence& seq);
+  void free_states(Sequence& seq, std::size_t group);
+
   // store_restore.cc
   void end_load(Load* load);
   void finish_loads(Sequence& seq);
@@ -114,6 +144,7 @@ class StoreImpl final : public Store {
   const StoreConfig config_;
   const std::vector<model::BlockLayout> layouts_;  // [groups]
   const std::int64_t blocks_max_;                  // Of one sequence.
+  const std::int64_t every_blocks_;                // Between regular checkpoints; 0: no recurrent layers.
   platform::Clock& clock_;
   decltype(StoreParts::root_key) const root_key_;
   decltype(StoreParts::child_key) const child_key_;
@@ -129,7 +160,9 @@ class StoreImpl final : public Store {
   std::vector<Sequence*> live_, spare_;               // live_: in the order of opening.
   std::vector<Copy*> reads_;                          // Scratch of start_reads.
   std::vector<SlotId> read_slots_;
-  std::vector<Block*> damaged_;                                                     // Scratch of end_load.
+  std::vector<Copy*> damaged_;  // Scratch of end_load.
+  std::int64_t retry_ns_ = 0;   // Dropped writes are tried again from this time on,
+  bool retry_ = false;          // if there are any.
   std::uint64_t hits_ram_ = 0, hits_disk_ = 0, hits_in_flight_ = 0, computed_ = 0;  // Tokens.
 };
 

@@ -34,10 +34,11 @@ void StoreImpl::build_path(Sequence& seq, std::span<const TokenId> prompt) {
   Block* parent = seq.root;
   for (std::int64_t i = 0; i < blocks; ++i) {
     const Ids ids(prompt.data() + i * kBlockTokens, kBlockTokens);
-    const std::int64_t common = known ? PrefixIndex::closest_child(*parent, ids) : -1;
+    std::int64_t common = known ? PrefixIndex::closest_child(*parent, ids) : -1;
     Block* b = child_block(*parent, ids);
     if (known && !b->published && !b->owner) {
       known = false;
+      if (disk_ && !parent->off_disk) common = std::max(common, disk_->closest_child(parent->key, ids));
       // Nothing in common is another prompt altogether, unless it goes on where both agree so far.
       if (common < kBlockTokens && (common > 0 || (common == 0 && i > 0))) seq.differs_at = i * kBlockTokens + common;
     }
@@ -48,7 +49,8 @@ void StoreImpl::build_path(Sequence& seq, std::span<const TokenId> prompt) {
   }
 }
 
-Result<Sequence*> StoreImpl::open_sequence(std::span<const TokenId> prompt, std::string_view salt) {
+Result<Sequence*> StoreImpl::open_sequence(std::span<const TokenId> prompt, std::string_view salt,
+                                           std::span<const std::int64_t> marks) {
   const auto n = static_cast<std::int64_t>(prompt.size());
   if (n == 0) return Status::invalid("the prompt is empty; expected at least one token");
   if (n > config_.context_max)
@@ -64,6 +66,7 @@ Result<Sequence*> StoreImpl::open_sequence(std::span<const TokenId> prompt, std:
   seq.root = index_.root(salt, root_key_(inputs));
   index_.ref(*seq.root);
   build_path(seq, prompt);
+  plan_points(seq, marks);
   if (attach_best(seq, resume_limit(seq), Peers::wait) == Attached::no_memory) {
     const Status why =
         exhausted(fmt::format("the {} stored tokens that the prompt starts with", seq.held * kBlockTokens));
@@ -145,7 +148,7 @@ StoreImpl::Attached StoreImpl::start_reads(const Sequence& seq) {
     read_slots_.push_back(*slot);
   }
   restorer_->start(reads_, read_slots_);
-  for (Copy* c : reads_) c->keep = full(c->group.v);
+  for (Copy* c : reads_) c->keep = lasting(c->group.v);
   return Attached::ok;
 }
 
@@ -161,14 +164,23 @@ void StoreImpl::become_ready(Sequence& seq) {
   seq.waiting = false;
   seq.length = seq.held * kBlockTokens;
   seq.tail_count = 0;
-  for (auto& g : seq.groups) g.slots_end = seq.held;
+  seq.kept_end = seq.held;
+  for (std::size_t g = 0; g < seq.groups.size(); ++g) {
+    seq.groups[g].slots_end = seq.held;
+    if (recurrent(g)) start_state(seq.groups[g], nullptr);
+  }
   for (std::int64_t i = 0; i < seq.held; ++i) {
     Block& b = *seq.path[static_cast<std::size_t>(i)];
     for (std::size_t g = 0; g < seq.groups.size(); ++g) {
       if (i < seq.groups[g].first) continue;
       Copy& c = b.copies[g];
       LODE_CHECK(c.state != CopyState::none);
-      seq.groups[g].table[static_cast<std::size_t>(i)] = ram_->address(c);
+      if (recurrent(g)) {
+        start_state(seq.groups[g], ram_->address(c));
+        c.keep = true;  // Also where it was to be a peer's for a while only.
+      } else {
+        seq.groups[g].table[static_cast<std::size_t>(i)] = ram_->address(c);
+      }
       if (c.load && std::find(seq.loads.begin(), seq.loads.end(), c.load) == seq.loads.end())
         seq.loads.push_back(c.load);
     }
@@ -183,18 +195,44 @@ void StoreImpl::note_reuse(Sequence& seq) {
   count_hits(r, -1);  // Of an earlier time, before a repair.
   r.tokens_reused = seq.length;
   r.from_ram = r.from_disk = r.from_in_flight = 0;
-  for (std::int64_t i = 0; i < seq.held; ++i) switch (seq.source[static_cast<std::size_t>(i)]) {
+  // Blocks of which nothing is needed (every layer is recurrent) came with the first that is.
+  std::int64_t first = seq.held;
+  for (const auto& g : seq.groups) first = std::min(first, g.first);
+  for (std::int64_t i = 0; i < seq.held; ++i) switch (seq.source[static_cast<std::size_t>(std::max(i, first))]) {
       case Source::ram: r.from_ram += kBlockTokens; break;
       case Source::disk: r.from_disk += kBlockTokens; break;
       case Source::in_flight: r.from_in_flight += kBlockTokens; break;
     }
   count_hits(r, 1);
   const ResumePoints found = find_resume(seq, resume_limit(seq), config_.groups, disk_.get(), Tiers::ram_and_disk);
-  r.resume = seq.held > 0 ? "block" : "none";
-  r.reason = reuse_reason(seq, seq.held, found.history);
-  // With RAM alone, the place where this prompt leaves a chain that could not be used will be left there again: keep a
-  // window for it. (The disk has the window of every boundary.)
-  if (!disk_ && found.history > seq.held && seq.matched > seq.held) seq.branch_block = seq.matched;
+  r.resume = seq.held == 0 ? "none" : every_blocks_ > 0 ? "checkpoint" : "block";
+  r.reason = reuse_reason(seq, seq.held, found);
+  plan_more_points(seq, found);
+}
+
+// What is known before it is known where the prompt can resume; peers may wait for these.
+void StoreImpl::plan_points(Sequence& seq, std::span<const std::int64_t> marks) {
+  for (const std::int64_t tokens : marks)
+    if (tokens > 0 && tokens <= seq.reuse.prompt_tokens) seq.plan.add(tokens / kBlockTokens);
+  if (every_blocks_ == 0) return;
+  seq.plan.add(resume_limit(seq));
+  // Where it leaves the prompt of a sequence that is still computing that part, both can use a checkpoint.
+  const std::int64_t branch = std::min(seq.matched, resume_limit(seq));
+  if (branch == 0) return;
+  Sequence* peer = seq.path[static_cast<std::size_t>(branch - 1)]->owner;
+  if (peer) peer->plan.add_if_far(branch, peer->waiting ? 0 : peer->held);
+}
+
+// The place where this prompt leaves a chain that could not be used will be left there again. Windows: with RAM alone
+// (the disk has the window of every boundary).
+void StoreImpl::plan_more_points(Sequence& seq, const ResumePoints& found) {
+  if (every_blocks_ == 0) {
+    if (!disk_ && found.history > seq.held && seq.matched > seq.held) seq.plan.add(seq.matched);
+    return;
+  }
+  const std::int64_t limit = resume_limit(seq);
+  seq.plan.add_if_far(std::min(seq.matched, limit), seq.held);
+  seq.plan.add_if_far(limit - kSlackBlocks, seq.held, kSlackGapBlocks);
 }
 
 void StoreImpl::count_hits(const Reuse& r, std::int64_t sign) {

@@ -106,33 +106,39 @@ TEST(PrefixIndex, StubsAreBoundedAndTheOldestChainGoesWhole) {
 
 TEST(Store, StepsAllocateNothing) {
   std::mt19937 rng(30);
-  for (const Disk disk : {Disk::off, Disk::fake}) {
-    Rig rig({.context = 4000, .disk = disk});
-    auto run = rig.open(random_tokens(rng, 500));
-    ASSERT_TRUE(rig.finish(*run));
-    for (int i = 0; i < 200; ++i) {
-      const std::array<TokenId, 1> id{static_cast<TokenId>(rng() % 1000)};
-      const Store::RunSpec spec{run->seq, 0, 1};
-      const bool completes = rig.store->length(*run->seq) % kBlockTokens == kBlockTokens - 1;
-      const std::int64_t before = allocations;
-      ASSERT_TRUE(rig.store->grow(*run->seq, 1).ok());
-      model::KvView& view = rig.store->view({&spec, 1});
-      for (std::uint32_t l = 0; l < 3; ++l) {
-        ASSERT_TRUE(view.wait(LayerIndex{l}).ok());
-        ASSERT_EQ(view.runs(LayerIndex{l}).size(), 1u);
-        ASSERT_EQ(view.layer(LayerIndex{l}).kv_heads, 1);
+  for (const auto& groups : {window_groups(), three_groups()})
+    for (const Disk disk : {Disk::off, Disk::fake}) {
+      Rig rig({.groups = groups, .context = 4000, .disk = disk});
+      auto run = rig.open(random_tokens(rng, 500));
+      ASSERT_TRUE(rig.finish(*run));
+      for (int i = 0; i < 200; ++i) {
+        const std::array<TokenId, 1> id{static_cast<TokenId>(rng() % 1000)};
+        const Store::RunSpec spec{run->seq, 0, 1};
+        const bool completes = rig.store->length(*run->seq) % kBlockTokens == kBlockTokens - 1;
+        const std::int64_t before = allocations;
+        ASSERT_TRUE(rig.store->grow(*run->seq, 1).ok());
+        model::KvView& view = rig.store->view({&spec, 1});
+        for (const auto& g : groups)
+          for (const auto& l : g.layers) {
+            ASSERT_TRUE(view.wait(l.layer).ok());
+            if (l.state_bytes > 0) {
+              ASSERT_EQ(view.states(l.layer).size(), 1u);
+              continue;
+            }
+            ASSERT_EQ(view.runs(l.layer).size(), 1u);
+            ASSERT_EQ(view.layer(l.layer).kv_heads, 1);
+          }
+        if (completes) {
+          EXPECT_EQ(allocations, before);
+          rig.store->commit(*run->seq, id);
+        } else {
+          rig.store->commit(*run->seq, id);
+          EXPECT_EQ(allocations, before);
+        }
+        rig.store->poll();
       }
-      if (completes) {
-        EXPECT_EQ(allocations, before);
-        rig.store->commit(*run->seq, id);
-      } else {
-        rig.store->commit(*run->seq, id);
-        EXPECT_EQ(allocations, before);
-      }
-      rig.store->poll();
+      rig.close(*run);
     }
-    rig.close(*run);
-  }
 }
 
 // 77k tokens are 2,406 blocks. The bound is generous for a busy machine; a quadratic scan would take seconds.

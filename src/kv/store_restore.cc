@@ -19,7 +19,8 @@ void StoreImpl::end_load(Load* load) {
     if (!damaged_.empty()) seq->broken = true;
   }
   if (damaged_.empty()) return;
-  for (Block* b : damaged_) evictor_.orphan(*b);
+  for (const Copy* c : damaged_)
+    if (full(c->group.v)) evictor_.orphan(*c->block);
   settle_waiters();
 }
 

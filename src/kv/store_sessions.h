@@ -74,11 +74,13 @@ class Sessions {
     const std::int64_t keep = chance(40) ? n : 1 + static_cast<std::int64_t>(rng_() % static_cast<unsigned>(n));
     const Tokens prompt = concat(head(d, keep), random_tokens(rng_, static_cast<std::int64_t>(rng_() % 80), 3));
     const int copies = chance(20) ? 3 : 1;
-    for (int i = 0; i < copies; ++i) start(prompt, chance(10) ? "bob" : "");
+    std::vector<std::int64_t> marks;
+    if (chance(20)) marks = {static_cast<std::int64_t>(rng_() % 500), keep};
+    for (int i = 0; i < copies; ++i) start(prompt, chance(10) ? "bob" : "", marks);
   }
-  bool start(Tokens tokens, const std::string& salt) {
+  bool start(Tokens tokens, const std::string& salt, std::vector<std::int64_t> marks = {}) {
     if (runs_.size() >= static_cast<std::size_t>(options_.sequences)) return false;
-    auto r = rig_.open(std::move(tokens), salt);
+    auto r = rig_.open(std::move(tokens), salt, std::move(marks));
     if (!r) return false;
     runs_.push_back(std::move(*r));
     note(runs_.back());
@@ -101,10 +103,11 @@ class Sessions {
     std::vector<std::pair<Rig::Run*, std::int64_t>> parts;
     for (auto it = runs_.begin(); it != runs_.end(); ++it) {
       if (rig_.store->state(*it->seq) != SeqState::ready || chance(40)) continue;
-      if (rig_.left(*it) == 0) Rig::append(*it, static_cast<TokenId>(rng_() % 3));
+      if (rig_.left(*it) == 0) rig_.append(*it, static_cast<TokenId>(rng_() % 3));
       if (static_cast<std::int64_t>(it->tokens.size()) > options_.context) continue;
       std::int64_t count = std::min(rig_.left(*it), options_.chunk);
       if (chance(50)) count = 1 + static_cast<std::int64_t>(rng_() % static_cast<unsigned>(count));
+      if (!chance(10)) count = rig_.store->step_limit(*it->seq, count);  // Passing a checkpoint is allowed.
       while (!rig_.store->grow(*it->seq, count).ok()) {
         if (std::next(it) == runs_.end()) {
           count = 0;
@@ -116,7 +119,7 @@ class Sessions {
     }
     if (parts.empty()) return;
     if (chance(3)) return;  // The step was abandoned.
-    repairs += rig_.step(parts) == Rig::Stepped::repaired;
+    repairs += rig_.step(parts, chance(5) ? Rig::Then::abandon : Rig::Then::commit) == Rig::Stepped::repaired;
   }
   void preempt(Live victim) {
     ++preemptions;
@@ -149,9 +152,10 @@ class Sessions {
     if (hurt) hurt(rng_);
     for (auto it = rig_.stored->blocks.begin(); it != rig_.stored->blocks.end();) {
       const unsigned what = rng_() % 100;
-      if (what < 3) it->second.damaged.insert(rng_() % 2);
-      else if (what < 6) it->second.bytes.erase(rng_() % 2);  // Evicted there, one group's extent at a time.
-      else if (what < 9) it->second.flaky.insert(rng_() % 2);
+      const auto group = static_cast<std::uint32_t>(rng_() % std::max<std::size_t>(2, options_.groups.size()));
+      if (what < 3) it->second.damaged.insert(group);
+      else if (what < 6) it->second.bytes.erase(group);  // Evicted there, one group's extent at a time.
+      else if (what < 9) it->second.flaky.insert(group);
       if (what == 9) it = rig_.stored->blocks.erase(it);
       else ++it;
     }

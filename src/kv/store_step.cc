@@ -18,6 +18,10 @@ Status StoreImpl::grow(Sequence& seq, std::int64_t tokens) {
   const std::int64_t end = (seq.length + tokens + kBlockTokens - 1) / kBlockTokens;
   for (std::size_t g = 0; g < seq.groups.size(); ++g) {
     Sequence::Group& group = seq.groups[g];
+    if (recurrent(g)) {
+      LODE_RETURN_IF_ERROR(grow_state(seq, g));
+      continue;
+    }
     for (; group.slots_end < end; ++group.slots_end) {
       const GroupId id{static_cast<std::uint32_t>(g)};
       const auto slot = allocate(id);
@@ -39,16 +43,22 @@ void StoreImpl::commit(Sequence& seq, std::span<const TokenId> ids) {
   LODE_CHECK(seq.live && !seq.waiting);
   // The step has waited for every layer, so that its reads have ended; this only takes note of it.
   if (!seq.loads.empty()) finish_loads(seq);
-  if (seq.broken) return;  // Computed over damaged bytes: never publish it. The next view says so.
-  for (const auto& g : seq.groups)
-    LODE_CHECK(seq.length + static_cast<std::int64_t>(ids.size()) <= g.slots_end * kBlockTokens);
+  if (seq.broken || ids.empty()) return;  // Computed over damaged bytes: never publish it. The next view says so.
+  const std::int64_t point = seq.plan.next_after(seq.length, kBlockTokens);
+  for (std::size_t g = 0; g < seq.groups.size(); ++g)
+    LODE_CHECK(recurrent(g) ||
+               seq.length + static_cast<std::int64_t>(ids.size()) <= seq.groups[g].slots_end * kBlockTokens);
+  take_states(seq);
   for (const TokenId id : ids) {
     seq.tail[static_cast<std::size_t>(seq.tail_count++)] = id;
     ++seq.length;
     if (seq.tail_count == kBlockTokens) complete_block(seq);
   }
   computed_ += ids.size();
+  if (every_blocks_ > 0 && seq.tail_count == 0) publish_states(seq);
   advance_windows(seq);
+  // A step that was not cut has passed a checkpoint that peers may wait for.
+  if (every_blocks_ > 0 && point >= 0 && point * kBlockTokens < seq.length) settle_waiters();
 }
 
 // The tail has become a full block: it joins the tree, and its slots become the block's copies.
@@ -66,10 +76,13 @@ void StoreImpl::complete_block(Sequence& seq) {
   Block& b = *seq.path[at];
   if (b.owner == &seq) b.owner = nullptr;
   b.published = true;
-  for (std::size_t g = 0; g < seq.groups.size(); ++g) publish(seq, b, g);
+  for (std::size_t g = 0; g < seq.groups.size(); ++g) {
+    if (recurrent(g)) drop_last_state(seq, g);
+    else publish(seq, b, g);
+  }
   ++seq.held;
   seq.tail_count = 0;
-  if (seq.held == seq.branch_block) add_mark(seq);
+  if (every_blocks_ == 0 && seq.plan.listed(seq.held)) add_mark(seq);  // Else with the state, if there is one.
 }
 
 void StoreImpl::publish(Sequence& seq, Block& block, std::size_t group) {
@@ -95,7 +108,7 @@ void StoreImpl::publish(Sequence& seq, Block& block, std::size_t group) {
 void StoreImpl::advance_windows(Sequence& seq) {
   const std::int64_t from = std::max<std::int64_t>(0, seq.length - kSlackBlocks * kBlockTokens);
   for (std::size_t i = 0; i < seq.groups.size(); ++i) {
-    if (full(i)) continue;
+    if (lasting(i)) continue;
     Sequence::Group& g = seq.groups[i];
     const std::int64_t first = std::min(config_.groups[i].first_needed(from) / kBlockTokens, seq.held);
     for (; g.first < first; ++g.first) {
@@ -113,18 +126,21 @@ void StoreImpl::advance_windows(Sequence& seq) {
 
 void StoreImpl::mark_resume_point(Sequence& seq) {
   LODE_CHECK(seq.live);
-  if (!seq.waiting && !seq.broken && seq.held > 0) add_mark(seq);
+  if (seq.waiting || seq.broken || seq.held == 0) return;
+  keep_last_state(seq);
+  add_mark(seq);
 }
 
 // Keeps the window groups' rings as they are now: W - 1 tokens before the last full block's end, and the slack before
 // them. So not only the last boundary can be resumed at but each of the last four: another question after the same
 // document differs from this prompt some tens of tokens before its end (its own words, the template's closing marks).
+// And the states at that end, where there are any.
 void StoreImpl::add_mark(Sequence& seq) {
   for (std::size_t i = 0; i < seq.groups.size(); ++i) {
     if (full(i)) continue;
     Sequence::Group& g = seq.groups[i];
     const BlockRange mark{g.first, seq.held};
-    if (g.marks.front().end == mark.end) continue;
+    if (mark.first == mark.end || g.marks.front().end == mark.end) continue;
     for (std::int64_t b = mark.first; b < mark.end; ++b) ram_->pin(seq.path[static_cast<std::size_t>(b)]->copies[i]);
     const BlockRange oldest = g.marks.back();
     for (std::int64_t b = oldest.end - 1; b >= oldest.first; --b)
@@ -151,6 +167,10 @@ void StoreImpl::release_marks(Sequence& seq) {
 void StoreImpl::free_own_slots(Sequence& seq) {
   for (std::size_t i = 0; i < seq.groups.size(); ++i) {
     Sequence::Group& g = seq.groups[i];
+    if (recurrent(i)) {
+      free_states(seq, i);
+      continue;
+    }
     for (std::int64_t b = g.first; b < g.slots_end; ++b) {
       const auto at = static_cast<std::size_t>(b);
       if (g.own[at].valid()) ram_->free(GroupId{static_cast<std::uint32_t>(i)}, g.own[at]);

@@ -121,6 +121,42 @@ TEST(Store, FlushLosesNoPublishedBlockOfALiveSequence) {
   EXPECT_EQ(rig.serve(document).from_disk, 288);
 }
 
+// No flush: a server that is only killed loses no more than the last second of writes.
+TEST(Store, WhatAFullQueueDroppedIsWrittenOnceThereIsRoom) {
+  std::mt19937 rng(23);
+  for (const auto& groups : {window_groups(), three_groups()}) {
+    Rig rig({.groups = groups, .disk = Disk::fake});
+    const Tokens document = random_tokens(rng, 1500);
+    rig.knobs->queue_max = 1;
+    rig.knobs->writes_per_poll = 0;
+    rig.serve(document);
+    rig.knobs->writes_per_poll = 1;
+    for (int i = 0; i < 30; ++i) {
+      rig.clock.advance_seconds(1);
+      rig.store->poll();
+      rig.store->poll();
+    }
+    rig.restart();
+    EXPECT_EQ(rig.serve(document).from_disk, 1472);
+  }
+}
+
+TEST(Store, TheReasonIsKnownAfterARestartToo) {
+  std::mt19937 rng(24);
+  Rig rig({.groups = full_groups(), .disk = Disk::fake});
+  const Tokens prompt = random_tokens(rng, 800);
+  rig.serve(prompt);
+  rig.store->flush(1000);
+  for (const auto& [at, reused] : {std::pair{703, 672}, {207, 192}, {3, 0}}) {
+    rig.restart();
+    Tokens other = prompt;
+    other[static_cast<std::size_t>(at)] += 1;
+    const Reuse r = rig.serve(other);
+    EXPECT_EQ(r.tokens_reused, reused);
+    EXPECT_EQ(r.reason, "token " + std::to_string(at) + " differs");
+  }
+}
+
 TEST(Store, ExtentsHoldSixteenAlignedBlocksAndAShortOneIsRewrittenWhole) {
   std::mt19937 rng(9);
   Rig rig({.groups = full_groups(), .disk = Disk::fake});
@@ -159,7 +195,7 @@ TEST(Store, WindowMemoryDoesNotGrowWithContext) {
     auto run = rig.open(random_tokens(rng, 1));
     std::uint64_t window_bytes = 0;
     for (int i = 0; i < 12; ++i) {
-      for (int j = 0; j < 640; ++j) Rig::append(*run, static_cast<TokenId>(rng() % 1000));
+      for (int j = 0; j < 640; ++j) rig.append(*run, static_cast<TokenId>(rng() % 1000));
       ASSERT_TRUE(rig.finish(*run));
       rig.store->poll();
       const std::uint64_t full_bytes = static_cast<std::uint64_t>((rig.store->length(*run->seq) + 31) / 32) * 8192;
@@ -179,7 +215,7 @@ TEST(Store, GeneratedTokensAreReusedByTheNextTurn) {
     ASSERT_TRUE(rig.finish(*run));
     rig.store->mark_resume_point(*run->seq);
     for (int i = 0; i < 150; ++i) {
-      Rig::append(*run, static_cast<TokenId>(rng() % 1000));
+      rig.append(*run, static_cast<TokenId>(rng() % 1000));
       ASSERT_TRUE(rig.finish(*run));
     }
     const Tokens all = run->tokens;
@@ -276,7 +312,7 @@ TEST(Store, PreemptionIsCloseAndReopen) {
     Rig rig({.disk = disk});
     auto run = rig.open(random_tokens(rng, 300));
     ASSERT_TRUE(rig.finish(*run));
-    for (int i = 0; i < 45; ++i) Rig::append(*run, static_cast<TokenId>(rng() % 1000));
+    for (int i = 0; i < 45; ++i) rig.append(*run, static_cast<TokenId>(rng() % 1000));
     ASSERT_TRUE(rig.finish(*run));
     const Tokens all = run->tokens;
     rig.close(*run);
@@ -400,7 +436,11 @@ TEST(Store, ConfigurationsThatCannotBeAreRefused) {
   EXPECT_EQ(StoreImpl::create(c, clock, {}).status().code(), Code::invalid_argument);
   c = good;
   c.groups[1].kind = model::CacheGroup::Kind::checkpoint;
-  EXPECT_EQ(StoreImpl::create(c, clock, {}).status().code(), Code::unsupported);
+  EXPECT_FALSE(StoreImpl::create(c, clock, {}).ok()) << "states of no bytes";
+  c.groups[1] = state_group();
+  EXPECT_TRUE(StoreImpl::create(c, clock, {}).ok());
+  c.checkpoint_tokens = -1;
+  EXPECT_FALSE(StoreImpl::create(c, clock, {}).ok());
   c = good;
   c.groups[1].window = 0;
   EXPECT_FALSE(StoreImpl::create(c, clock, {}).ok());

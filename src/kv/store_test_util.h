@@ -1,11 +1,13 @@
 // A tiny "model" over the store for tests: its kernel writes bytes that are a function of the tokens up to a position,
-// and every step first checks all bytes that its queries could see. Tests only.
+// and every step first checks all bytes that its queries could see. Its recurrent layers compute a state from the state
+// that they are given and each token, so that a wrong one shows ever after. Tests only.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -53,11 +55,31 @@ inline std::vector<model::CacheGroup> full_groups() {
   return {window_groups()[0]};
 }
 
+// Recurrent layers 1 and 3; their states are no multiples of 4 KiB.
+inline model::CacheGroup state_group() {
+  model::CacheGroup state;
+  state.kind = model::CacheGroup::Kind::checkpoint;
+  state.layers = {{.layer = LayerIndex{1}, .state_bytes = 5000}, {.layer = LayerIndex{3}, .state_bytes = 1000}};
+  return state;
+}
+// Full history in layers 0 and 2 beside them, as Qwen3.5 has it.
+inline std::vector<model::CacheGroup> hybrid_groups() {
+  return {state_group(), window_groups()[0]};
+}
+// And a window in layer 4.
+inline std::vector<model::CacheGroup> three_groups() {
+  auto groups = window_groups();
+  groups[1].layers[0].layer = LayerIndex{4};
+  groups.push_back(state_group());
+  return groups;
+}
+
 struct RigOptions {
   std::vector<model::CacheGroup> groups = window_groups();
   std::uint64_t arena_bytes = 4 << 20, unpinned_bytes = 4 << 20;
   std::int64_t chunk = 64, context = 2048;
   int sequences = 12;
+  std::int64_t checkpoint_tokens = 256;
   enum class Disk : std::uint8_t { off, fake } disk = Disk::off;
   BlockKey (*child_key)(const BlockKey&, std::span<const TokenId, kBlockTokens>) = &kv::child_key;
   BlockKey (*root_key)(const RootInputs&) = &kv::root_key;
@@ -75,7 +97,8 @@ class Rig {
     Sequence* seq = nullptr;
     Tokens tokens;
     std::string salt;
-    std::vector<std::uint64_t> hash;  // Of tokens [0, i].
+    std::vector<std::uint64_t> hash;                             // Of tokens [0, i].
+    std::map<std::uint32_t, std::vector<std::uint64_t>> states;  // By recurrent layer: after i tokens.
   };
 
   void start() {
@@ -87,6 +110,7 @@ class Rig {
     c.chunk_tokens = options_.chunk;
     c.context_max = options_.context;
     c.sequences_max = options_.sequences;
+    c.checkpoint_tokens = options_.checkpoint_tokens;
     StoreParts parts;
     parts.child_key = options_.child_key;
     parts.root_key = options_.root_key;
@@ -111,14 +135,14 @@ class Rig {
   }
 
   // Nullopt: exhausted.
-  std::optional<Run> open(Tokens tokens, std::string salt = {}) {
-    auto opened = store->open_sequence(tokens, salt);
+  std::optional<Run> open(Tokens tokens, std::string salt = {}, std::vector<std::int64_t> marks = {}) {
+    auto opened = store->open_sequence(tokens, salt, marks);
     check();
     if (!opened.ok()) {
       EXPECT_EQ(opened.status().code(), Code::resource_exhausted) << opened.status().message();
       return std::nullopt;
     }
-    Run r{*opened, std::move(tokens), std::move(salt), {}};
+    Run r{*opened, std::move(tokens), std::move(salt), {}, {}};
     extend_hash(r);
     return r;
   }
@@ -127,15 +151,16 @@ class Rig {
     r.seq = nullptr;
     check();
   }
-  static void append(Run& r, TokenId id) {
+  void append(Run& r, TokenId id) {
     r.tokens.push_back(id);
     extend_hash(r);
   }
   std::int64_t left(const Run& r) const { return static_cast<std::int64_t>(r.tokens.size()) - store->length(*r.seq); }
 
-  enum class Stepped : std::uint8_t { ok, repaired };
-  // One batch: `count` tokens of every run; grown before.
-  Stepped step(const std::vector<std::pair<Run*, std::int64_t>>& parts) {
+  enum class Stepped : std::uint8_t { ok, repaired, abandoned };
+  enum class Then : std::uint8_t { commit, abandon };
+  // One batch: `count` tokens of every run; grown before. It may be abandoned once everything was computed.
+  Stepped step(const std::vector<std::pair<Run*, std::int64_t>>& parts, Then then = Then::commit) {
     std::vector<Store::RunSpec> specs;
     std::int64_t row = 0;
     for (auto& [r, count] : parts) {
@@ -151,7 +176,11 @@ class Rig {
           return Stepped::repaired;
         }
     for (std::size_t g = 0; g < options_.groups.size(); ++g)
-      for (const auto& l : options_.groups[g].layers) compute(view, options_.groups[g], l.layer, parts);
+      for (const auto& l : options_.groups[g].layers) {
+        if (recurrent(options_.groups[g])) compute_state(view, l, parts);
+        else compute(view, options_.groups[g], l.layer, parts);
+      }
+    if (then == Then::abandon) return Stepped::abandoned;
     for (auto& [r, count] : parts) {
       const auto at = static_cast<std::size_t>(store->length(*r->seq));
       store->commit(*r->seq, std::span(r->tokens).subspan(at, static_cast<std::size_t>(count)));
@@ -164,7 +193,7 @@ class Rig {
   bool finish(Run& r) {
     while (left(r) > 0) {
       EXPECT_EQ(store->state(*r.seq), SeqState::ready);
-      const std::int64_t count = std::min(left(r), options_.chunk);
+      const std::int64_t count = store->step_limit(*r.seq, std::min(left(r), options_.chunk));
       const Status grown = store->grow(*r.seq, count);
       check();
       if (!grown.ok()) return false;
@@ -174,8 +203,8 @@ class Rig {
     return true;
   }
   // Opens, computes, marks the prompt's end and closes; what was reused.
-  Reuse serve(const Tokens& prompt, std::string salt = {}) {
-    auto r = open(prompt, std::move(salt));
+  Reuse serve(const Tokens& prompt, std::string salt = {}, std::vector<std::int64_t> marks = {}) {
+    auto r = open(prompt, std::move(salt), std::move(marks));
     EXPECT_TRUE(r && finish(*r));
     if (!r) return {};
     store->mark_resume_point(*r->seq);
@@ -200,10 +229,52 @@ class Rig {
   std::int64_t computed = 0;  // Tokens that the kernel wrote.
 
  private:
-  static void extend_hash(Run& r) {
+  static bool recurrent(const model::CacheGroup& group) { return group.kind == model::CacheGroup::Kind::checkpoint; }
+  static std::uint64_t next_state(std::uint64_t state, TokenId id) {
+    return mix(state, static_cast<std::uint64_t>(id) + 77);
+  }
+  void extend_hash(Run& r) const {
     std::uint64_t h = r.hash.empty() ? 1 : r.hash.back();
     for (std::size_t i = r.hash.size(); i < r.tokens.size(); ++i)
       r.hash.push_back(h = mix(h, static_cast<std::uint64_t>(r.tokens[i])));
+    for (const auto& g : options_.groups)
+      for (const auto& l : g.layers) {
+        if (!recurrent(g)) continue;
+        auto& states = r.states[l.layer.v];
+        if (states.empty()) states.push_back(l.layer.v);
+        for (std::size_t i = states.size() - 1; i < r.tokens.size(); ++i)
+          states.push_back(next_state(states[i], r.tokens[i]));
+      }
+  }
+  // Every 8 bytes of a state, each by its place.
+  static std::uint64_t word(std::uint64_t state, std::int64_t i) {
+    return state ^ (static_cast<std::uint64_t>(i) << 32);
+  }
+  void compute_state(model::KvView& view, const model::CacheLayer& layer,
+                     const std::vector<std::pair<Run*, std::int64_t>>& parts) {
+    const auto runs = view.states(layer.layer);
+    ASSERT_EQ(runs.size(), parts.size());
+    const std::int64_t words = layer.state_bytes / 8;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const Run& r = *parts[i].first;
+      const auto length = static_cast<std::size_t>(store->length(*r.seq));
+      ASSERT_EQ(runs[i].count, parts[i].second);
+      ASSERT_EQ(runs[i].in == nullptr, length == 0);
+      std::uint64_t state = layer.layer.v;
+      for (std::int64_t w = 0; runs[i].in && w < words; ++w) {
+        std::uint64_t have = 0;
+        std::memcpy(&have, runs[i].in + 8 * w, 8);
+        if (w == 0) state = have;
+        ASSERT_EQ(have, word(r.states.at(layer.layer.v)[length], w))
+            << "layer " << layer.layer.v << " word " << w << " of the state after " << length << " tokens";
+      }
+      for (std::size_t p = length; p < length + static_cast<std::size_t>(runs[i].count); ++p)
+        state = next_state(state, r.tokens[p]);
+      for (std::int64_t w = 0; w < words; ++w) {
+        const std::uint64_t value = word(state, w);
+        std::memcpy(runs[i].out + 8 * w, &value, 8);
+      }
+    }
   }
   // The two K and two V values of a token: K is [k_dim][32 tokens], V is [32 tokens][v_dim], 2 bytes each.
   template <typename Fn>

@@ -7,16 +7,27 @@
 namespace lode::kv::test {
 namespace {
 
-class WholeStore : public ::testing::Test {
+struct Shape {
+  const char* name;
+  std::vector<model::CacheGroup> groups;
+};
+void PrintTo(const Shape& s, std::ostream* out) {
+  *out << s.name;
+}
+
+class WholeStore : public ::testing::TestWithParam<Shape> {
  protected:
   RigOptions options(std::uint64_t quota = 1 << 30) {
     RigOptions o;
+    o.groups = GetParam().groups;
+    o.checkpoint_tokens = 64;
     o.context = 1000;
     o.sequences = 6;
     o.make_disk = [this, quota](const std::vector<model::BlockLayout>& layouts) {
       DiskConfig c;
       c.dir = kDir;
       c.groups = layouts;
+      for (const auto& g : GetParam().groups) c.whole_history.push_back(g.kind == model::CacheGroup::Kind::full);
       c.quota_bytes = quota;
       c.free_floor_bytes = 0;
       auto tier = DiskTier::open(c, fs_, platform::system_clock());
@@ -42,20 +53,24 @@ class WholeStore : public ::testing::Test {
   platform::FakeFileSystem fs_;
 };
 
-TEST_F(WholeStore, RestoresAfterARestart) {
+TEST_P(WholeStore, RestoresAfterARestart) {
   std::mt19937 rng(51);
   Rig rig(options());
   const Tokens document = random_tokens(rng, 900);
   rig.serve(document);
   ASSERT_TRUE(rig.store->flush(60'000));
   rig.restart();
+  // The last boundary of the common part; with recurrent layers, the last regular checkpoint.
+  const std::int64_t common = GetParam().name == std::string("Windows") ? 672 : 640;
   const Reuse r = rig.serve(concat(head(document, 700), random_tokens(rng, 30)));
-  EXPECT_EQ(r.tokens_reused, 672);
-  EXPECT_EQ(r.from_disk, 672);
+  EXPECT_EQ(r.tokens_reused, common);
+  EXPECT_EQ(r.from_disk, common);
+  rig.restart();
+  EXPECT_EQ(rig.serve(document).tokens_reused, 896);
   EXPECT_GT(rig.store->stats().disk.bytes_read, 0u);
 }
 
-TEST_F(WholeStore, NeverLiesOverDamagedFiles) {
+TEST_P(WholeStore, NeverLiesOverDamagedFiles) {
   std::int64_t reused = 0, repairs = 0;
   for (std::uint32_t seed = 0; seed < 4 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
@@ -71,7 +86,7 @@ TEST_F(WholeStore, NeverLiesOverDamagedFiles) {
   EXPECT_GT(repairs, 0);
 }
 
-TEST_F(WholeStore, NeverLiesWithinASmallQuota) {
+TEST_P(WholeStore, NeverLiesWithinASmallQuota) {
   for (std::uint32_t seed = 10; seed < 13 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     RigOptions o = options(1500 << 10);
@@ -83,9 +98,9 @@ TEST_F(WholeStore, NeverLiesWithinASmallQuota) {
   }
 }
 
-TEST_F(WholeStore, OpensThroughItsFrontDoor) {
+TEST_P(WholeStore, OpensThroughItsFrontDoor) {
   StoreConfig c;
-  c.groups = window_groups();
+  c.groups = GetParam().groups;
   c.arena_bytes_max = 8 << 20;
   c.context_max = 500;
   c.disk = DiskConfig{};
@@ -102,6 +117,12 @@ TEST_F(WholeStore, OpensThroughItsFrontDoor) {
   ASSERT_TRUE(without.ok()) << "a folder that cannot be used costs the tier, not the store";
   EXPECT_NE((*without)->stats().disk_note, "");
 }
+
+INSTANTIATE_TEST_SUITE_P(Shapes, WholeStore,
+                         ::testing::Values(Shape{"Windows", window_groups()}, Shape{"Hybrid", hybrid_groups()},
+                                           Shape{"ThreeGroups", three_groups()},
+                                           Shape{"RecurrentAlone", {state_group()}}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace lode::kv::test

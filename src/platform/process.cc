@@ -6,9 +6,11 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -54,6 +56,18 @@ Result<std::uint64_t> resident_bytes(std::int64_t pid) {
   std::fclose(file);
   if (fields != 2) return Status::io(fmt::format("{}: expected page counts, found something else", name));
   return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::uint64_t raise_open_files() {
+  constexpr rlim_t kEnough = 65'536;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlim_t wanted = std::min(limit.rlim_max, kEnough);
+  if (limit.rlim_cur < wanted) {
+    const rlimit raised{wanted, limit.rlim_max};
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit.rlim_cur = wanted;
+  }
+  return limit.rlim_cur;
 }
 
 Result<Child> Child::start(const ChildOptions& options) {

@@ -14,6 +14,17 @@ std::optional<int> wait_for_end(Child& child) {
   return child.poll();
 }
 
+TEST(Process, MayOpenMoreFilesThanItWasStartedWith) {
+  const std::uint64_t files = raise_open_files();
+  EXPECT_GE(files, 64u);
+  EXPECT_EQ(raise_open_files(), files);
+  std::ifstream in("/proc/self/limits");
+  std::string line;
+  while (std::getline(in, line) && !line.starts_with("Max open files")) {
+  }
+  EXPECT_NE(line.find(" " + std::to_string(files) + " "), std::string::npos) << line;
+}
+
 TEST(Process, ReportsTheExitCodeAndAppendsOutput) {
   const auto output = std::filesystem::path(::testing::TempDir()) / "process_test_output";
   std::filesystem::remove(output);
