@@ -2,6 +2,7 @@
 // batches and thread counts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -551,6 +552,31 @@ TEST(KvWriteQ8, StoresRotatedGroups) {
         }
       }
     }
+  }
+}
+
+// docs/kv-format.md, "Blocks".
+TEST(KvWriteQ8, TheWorkedExampleOfTheDocumentation) {
+  for (const Ops& ops : {kGeneric, kAvx2}) {
+    if (ops.attention == kAvx2.attention && !has_avx2()) continue;
+    Runner runner(ops, 1);
+    std::vector<std::byte> block(8192);
+    std::byte* const blocks[] = {block.data()};
+    const KvRun run{.first_row = 0, .count = 1, .first_position = 5, .blocks = blocks};
+    const KvLayer layer{.k_type = kQ8, .v_type = kQ8, .kv_heads = 2, .k_dim = 64, .v_dim = 40, .v_offset = 4352};
+    std::vector<float> k(2 * 64), v(2 * 40);
+    // Rows of the matrix, so that one code is 127 and all others of its head are 0: 127 * d, d = 1.
+    for (std::size_t d = 0; d < 64; ++d) k[64 + d] = __builtin_parityll(d & 40) ? -127.0f / 8 : 127.0f / 8;
+    v[40 + 39] = 1;  // Its block is 32 to 39: codes of 127 and -127. 7 and 7 have three bits in common: -127 at 39.
+    ops.kv_write(runner.stream, {.k = k.data(), .v = v.data(), .layer = layer, .runs = {&run, 1}});
+    std::uint16_t k_scale, v_scale;
+    std::memcpy(&k_scale, block.data() + 4298, 2);
+    std::memcpy(&v_scale, block.data() + 7062, 2);
+    EXPECT_EQ(block[3333], std::byte{127});
+    EXPECT_EQ(k_scale, 0x3C00);
+    EXPECT_EQ(block[5871], std::byte{0x81});
+    EXPECT_NEAR(quant::f16_to_f32(v_scale), 1 / std::sqrt(8.0) / 127, 1e-5);
+    EXPECT_EQ(std::count(block.begin(), block.end(), std::byte{0}), 8192 - (1 + 1 + 8 + 2));
   }
 }
 
