@@ -1,5 +1,5 @@
 // Speed of attention at the shapes of Gemma 3 270M and SmolLM2 135M: multiply-adds/s of prefill and KV bytes/s of
-// decode at a depth of 4,096 tokens. One layer; 2 threads unless the name says otherwise.
+// decode at a depth of 4,096 tokens, for f16 and q8_0. One layer.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -18,13 +18,23 @@ using namespace lode::kernels;
 struct Shape {
   std::int32_t heads, kv_heads, dim;
   std::int64_t window;
+  KvType type = KvType::f16;
 };
 constexpr Shape kGemmaFull{4, 1, 256, 0};
 constexpr Shape kGemmaWindow{4, 1, 256, 512};
 constexpr Shape kSmol{9, 3, 64, 0};
 constexpr Shape kQwen{32, 8, 128, 0};
+constexpr Shape kGemmaFullQ8{4, 1, 256, 0, KvType::q8_0};
+constexpr Shape kSmolQ8{9, 3, 64, 0, KvType::q8_0};
+constexpr Shape kQwenQ8{32, 8, 128, 0, KvType::q8_0};
 
 constexpr std::int64_t kDepth = 4096;
+
+// K or V of a block.
+std::int64_t side_bytes(const Shape& shape) {
+  const std::int64_t values = kBlockTokens * shape.kv_heads * shape.dim;
+  return shape.type == KvType::f16 ? 2 * values : values + 2 * kBlockTokens * shape.kv_heads * kv_groups(shape.dim);
+}
 
 // Random K and V of `kDepth` + n tokens of `layers` layers, so that decode reads memory and not a cache.
 struct Setup {
@@ -40,11 +50,13 @@ struct Setup {
   Setup(Shape with, std::int64_t rows, int threads, std::int64_t layers) : shape(with), n(rows), pool(threads) {
     layer.kv_heads = shape.kv_heads;
     layer.k_dim = layer.v_dim = shape.dim;
-    layer.v_offset = kBlockTokens * 2 * shape.kv_heads * shape.dim;
+    layer.k_type = layer.v_type = shape.type;
+    layer.v_offset = side_bytes(shape);
     const std::int64_t blocks = (kDepth + n + kBlockTokens - 1) / kBlockTokens, bytes = 2 * layer.v_offset;
     kv.resize(static_cast<std::size_t>(layers * blocks * bytes + 64));
     std::mt19937 rng(1);
-    for (std::size_t i = 0; i + 2 <= kv.size(); i += 2) {  // Halfs between 1/16 and 1, either sign.
+    for (std::size_t i = 0; i + 2 <= kv.size();
+         i += 2) {  // Halfs between 1/16 and 1, either sign; codes from their bytes.
       kv[i] = static_cast<std::byte>(rng());
       kv[i + 1] = static_cast<std::byte>(0x2C + rng() % 16 + (rng() % 2) * 128);
     }
@@ -114,7 +126,7 @@ void decode(benchmark::State& state, Shape shape) {
     setup.attend(table, which);
     which = (which + 1) % kLayers;
   }
-  const double bytes = setup.visible_pairs() * shape.kv_heads * shape.dim * 4;
+  const double bytes = setup.visible_pairs() / kBlockTokens * static_cast<double>(2 * side_bytes(shape));
   state.counters["GB/s"] =
       benchmark::Counter(bytes * 1e-9, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
 }
@@ -133,12 +145,19 @@ BENCHMARK_CAPTURE(prefill, gemma_full, kGemmaFull)->Args({512, 1})->Args({512, 2
 BENCHMARK_CAPTURE(prefill, gemma_window, kGemmaWindow)->Args({512, 2})->UseRealTime();
 BENCHMARK_CAPTURE(prefill, smollm2, kSmol)->Args({512, 1})->Args({512, 2})->Args({32, 2})->UseRealTime();
 BENCHMARK_CAPTURE(prefill, qwen3, kQwen)->Args({128, 2})->UseRealTime();
+BENCHMARK_CAPTURE(prefill, gemma_full_q8, kGemmaFullQ8)->Args({512, 1})->Args({512, 2})->Args({32, 2})->UseRealTime();
+BENCHMARK_CAPTURE(prefill, smollm2_q8, kSmolQ8)->Args({512, 1})->Args({512, 2})->Args({32, 2})->UseRealTime();
+BENCHMARK_CAPTURE(prefill, qwen3_q8, kQwenQ8)->Args({128, 2})->UseRealTime();
 // Argument: threads.
 BENCHMARK_CAPTURE(decode, gemma_full, kGemmaFull)->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK_CAPTURE(decode, gemma_window, kGemmaWindow)->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK_CAPTURE(decode, smollm2, kSmol)->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK_CAPTURE(decode, qwen3, kQwen)->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(decode, gemma_full_q8, kGemmaFullQ8)->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(decode, smollm2_q8, kSmolQ8)->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(decode, qwen3_q8, kQwenQ8)->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK_CAPTURE(kv_writes, gemma, kGemmaFull)->Arg(1)->Arg(512);
+BENCHMARK_CAPTURE(kv_writes, gemma_q8, kGemmaFullQ8)->Arg(1)->Arg(512);
 
 }  // namespace
 

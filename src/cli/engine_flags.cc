@@ -19,7 +19,7 @@ void add_kv_type(CLI::App& command, const char* name, const char* typed, const c
   command
       .add_option_function<std::string>(
           name, [&type](const std::string& text) { type = kTypes.at(text); },
-          fmt::format("{} cache type; also {}", what, typed))
+          fmt::format("{} cache type; q8_0 takes half of f16's memory for a small error; also {}", what, typed))
       ->check(CLI::IsMember(kTypes))
       ->type_name("f32|f16|q8_0")
       ->default_str("f16")

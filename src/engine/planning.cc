@@ -72,6 +72,7 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
   if (o.threads > 0) p.threads = o.threads;
   p.k_type = o.k_type;
   p.v_type = o.v_type;
+  p.smaller_types = {kernels::KvType::q8_0};
   p.load_mode = o.load_mode;
   const auto size = [](const std::string& text, std::uint64_t whole, std::optional<std::uint64_t>& out) -> Status {
     if (text.empty()) return Status::success();
@@ -93,8 +94,6 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
 }  // namespace
 
 Result<plan::Plan> plan_for(const EngineOptions& options, const Runtime& rt) {
-  if (options.k_type == kernels::KvType::q8_0 || options.v_type == kernels::KvType::q8_0)
-    return Status::unsupported("KV type q8_0 is not supported yet; use -ctk and -ctv f16 or f32");
   const fs::path folder = options.kv_disk == "off"  ? fs::path()
                           : options.kv_disk.empty() ? default_disk_folder()
                                                     : fs::path(options.kv_disk);
@@ -120,8 +119,8 @@ Status open_planned(const plan::Plan& plan, Runtime& rt) {
   config.k_type = plan.k_type;
   config.v_type = plan.v_type;
   config.root.model_fingerprint = fingerprint.value();
-  config.root.k_type = plan::kv_type_name(plan.k_type);
-  config.root.v_type = plan::kv_type_name(plan.v_type);
+  config.root.k_type = kernels::kv_format_name(plan.k_type);
+  config.root.v_type = kernels::kv_format_name(plan.v_type);
   config.root.numerics_id = rt.info.numerics_id;
   config.root.placement = "cpu";
   config.root.rope = rt.model->rope_id();

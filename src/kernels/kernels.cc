@@ -31,6 +31,15 @@ Result<const Table*> select_table(std::string_view isa) {
                          std::string(tables.front()->name));
 }
 
+std::string_view kv_format_name(KvType type) {
+  switch (type) {
+    case KvType::f32: return "f32";
+    case KvType::f16: return "f16";
+    case KvType::q8_0: return "q8_0+wht";
+  }
+  return "?";
+}
+
 // Products work in panels of a fixed size, so that only the heads matter.
 std::size_t scratch_bytes_per_thread(std::int64_t, std::int64_t head_dim_max) {
   return align_up(std::max(kMatmulScratch, generic::attention_scratch_bytes(head_dim_max)), 64);

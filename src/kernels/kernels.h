@@ -80,15 +80,30 @@ enum class RopeStyle : std::uint8_t {
 enum class Activation : std::uint8_t { silu, gelu_tanh, sigmoid };
 
 // How one group stores one layer of a block (see model/kv_view.h): byte offsets inside a block's slot.
+//
+// q8_0 stores a rotated K or V (docs/numerics.md) as int8 values in the shapes of KvLayer and, after those of all
+// heads, f16 scales, one for 32 consecutive values along the dim: K's [kv_head][kv_groups(k_dim)][32 tokens], V's
+// [kv_head][32 tokens][kv_groups(v_dim)]. A dim that is no multiple of 32 ends in a shorter group.
 enum class KvType : std::uint8_t { f32, f16, q8_0 };
 inline constexpr std::int64_t kBlockTokens = 32;
 inline constexpr std::int64_t kSpanTokens = 256;
+inline constexpr std::int64_t kKvGroup = 32;  // Values that share a scale in q8_0.
 struct KvLayer {
   KvType k_type = KvType::f16, v_type = KvType::f16;
   std::int32_t kv_heads = 0, k_dim = 0, v_dim = 0;
   std::int64_t k_offset = 0;  // K: [kv_head][k_dim][32 tokens]
   std::int64_t v_offset = 0;  // V: [kv_head][32 tokens][v_dim]
 };
+static inline std::int64_t kv_groups(std::int64_t dim) {
+  return (dim + kKvGroup - 1) / kKvGroup;
+}
+// Bytes from a q8_0 side's offset to its scales: the values of all heads lie before them.
+static inline std::int64_t kv_scales_offset(std::int64_t kv_heads, std::int64_t dim) {
+  return kv_heads * dim * kBlockTokens;
+}
+// The name of everything that decides the bytes of a type, for the KV root key. Not the type's own name where a
+// rotation goes with it: another rotation has another name.
+std::string_view kv_format_name(KvType type);
 
 // Consecutive tokens of one sequence inside a batch.
 struct KvRun {

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "kernels/cpu/avx2/attention_kernels.h"
+#include "kernels/cpu/avx2/kv_q8.h"
 #include "kernels/cpu/ops.h"
 
 namespace lode::kernels::avx2 {
@@ -35,12 +36,13 @@ struct Tile {
   std::int64_t v_pad;      // v_dim rounded up to 16.
   std::int64_t last_span;  // The last that this tile goes on to on this thread.
   // In scratch:
-  float* q;                        // [rows / 6, k_dim, 6], scaled
+  float* q;                        // [rows / 6, k_dim, 6], scaled, and rotated where K is
   float* s;                        // [rows, 256]
   float* o;                        // [rows, v_pad]
   float* k_panel;                  // [k_dim, 16]
   float* v_panel;                  // [256, 16]
   float* span_o;                   // [12, v_pad]: o of the current span where V is read in its blocks
+  float* scales;                   // [groups of 32 dims, 32]: the scales of one block's q8_0 K or V
   float *m, *l;                    // [rows] running
   float *span_m, *span_l, *a, *b;  // [rows] of the current span; merge factors
   std::int32_t *begin, *end;       // [rows] visible tokens of the current span; equal: none
@@ -77,6 +79,7 @@ Tile make_tile(const Stream& stream, int thread, const AttentionArgs& args, cons
   tile.k_panel = take(kPanel * args.layer.k_dim);
   tile.v_panel = take(kPanel * kSpanTokens);
   tile.span_o = take(kDirectRows * tile.v_pad);
+  tile.scales = take(kv_groups(std::max(args.layer.k_dim, args.layer.v_dim)) * kKvGroup);
   tile.s = take(micro * kSpanTokens);
   tile.o = take(micro * tile.v_pad);
   tile.q = take(micro * args.layer.k_dim);
@@ -89,10 +92,13 @@ Tile make_tile(const Stream& stream, int thread, const AttentionArgs& args, cons
 
 void load_queries(Tile& tile) {
   const std::int64_t k_dim = tile.args->layer.k_dim;
+  float* row = tile.k_panel;  // Not in use yet.
   for (int r = 0; r < tile.rows; ++r) {
     const float* q = tile.args->q + tile.batch_row(r) * k_dim;
+    for (std::int64_t d = 0; d < k_dim; ++d) row[d] = q[d] * tile.args->scale;
+    if (tile.args->layer.k_type == KvType::q8_0) rotate(row, k_dim);
     float* to = tile.q + r / kMicroRows * k_dim * kMicroRows + r % kMicroRows;
-    for (std::int64_t d = 0; d < k_dim; ++d) to[d * kMicroRows] = q[d] * tile.args->scale;
+    for (std::int64_t d = 0; d < k_dim; ++d) to[d * kMicroRows] = row[d];
   }
 }
 
@@ -125,6 +131,17 @@ void for_micro_tiles(Rows rows, Fn&& fn) {
   }
 }
 
+// Calls fn with a value of the type that stores a side.
+template <typename Fn>
+void with_type(KvType type, Fn&& fn) {
+  switch (type) {
+    case KvType::f32: return fn(float{});
+    case KvType::f16: return fn(Half{});
+    case KvType::q8_0: return fn(Code{});
+  }
+}
+
+// Where the tile's KV head lies in a block.
 template <typename T>
 const T* k_block(const Tile& tile, std::int64_t span, std::int64_t block) {
   const KvLayer& layer = tile.args->layer;
@@ -137,6 +154,27 @@ const T* v_block(const Tile& tile, std::int64_t span, std::int64_t block) {
   return reinterpret_cast<const T*>(tile.run->blocks[span * kSpanBlocks + block] + layer.v_offset) +
          tile.kv_head * kBlockTokens * layer.v_dim;
 }
+// q8_0 only: [k_groups, 32] and [32, v_groups].
+const Half* k_scales(const Tile& tile, std::int64_t span, std::int64_t block) {
+  const KvLayer& layer = tile.args->layer;
+  const std::byte* k = tile.run->blocks[span * kSpanBlocks + block] + layer.k_offset;
+  return reinterpret_cast<const Half*>(k + kv_scales_offset(layer.kv_heads, layer.k_dim)) +
+         tile.kv_head * kv_groups(layer.k_dim) * kBlockTokens;
+}
+const Half* v_scales(const Tile& tile, std::int64_t span, std::int64_t block) {
+  const KvLayer& layer = tile.args->layer;
+  const std::byte* v = tile.run->blocks[span * kSpanBlocks + block] + layer.v_offset;
+  return reinterpret_cast<const Half*>(v + kv_scales_offset(layer.kv_heads, layer.v_dim)) +
+         tile.kv_head * kBlockTokens * kv_groups(layer.v_dim);
+}
+
+// The scales of one block to f32 in tile.scales, fetching those `ahead`. A head has a multiple of 32 of them.
+void convert_scales(const Tile& tile, const Half* from, const Half* ahead, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += 32) {
+    prefetch(ahead + i);
+    for (std::int64_t j = i; j < i + 32; j += 8) _mm256_storeu_ps(tile.scales + j, load8(from + j));
+  }
+}
 
 template <typename T>
 void span_scores_direct(const Tile& tile, std::int64_t span, Rows rows) {
@@ -147,10 +185,30 @@ void span_scores_direct(const Tile& tile, std::int64_t span, Rows rows) {
     const T* k = k_block<T>(tile, span, block);
     // After the last block of K comes the first of V.
     const T* ahead = block < last ? k_block<T>(tile, span, block + 1) : v_block<T>(tile, span, first);
+    if constexpr (std::is_same_v<T, Code>) {
+      convert_scales(tile, k_scales(tile, span, block), k_scales(tile, span, std::min(block + 1, last)),
+                     kv_groups(k_dim) * kBlockTokens);
+    }
     for_micro_tiles(rows, [&](int r, int count) {
       const float* q = tile.q + r / kMicroRows * k_dim * kMicroRows + r % kMicroRows;
-      scores_block(count, q, k, ahead, k_dim, tile.s + r * kSpanTokens + block * kBlockTokens);
+      scores_block(count, q, k, tile.scales, ahead, k_dim, tile.s + r * kSpanTokens + block * kBlockTokens);
     });
+  }
+}
+
+// 16 tokens of K in f32, in tile.k_panel. k [k_dim, 32]; of codes, scales [k_groups, 32].
+template <typename T>
+void convert_k(const Tile& tile, const T* k, const Half* scales) {
+  const std::int64_t k_dim = tile.args->layer.k_dim;
+  __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+  for (std::int64_t d = 0; d < k_dim; ++d) {
+    if constexpr (std::is_same_v<T, Code>) {
+      if (d % kKvGroup == 0) {
+        low = load8(scales + d), high = load8(scales + d + 8);  // Group d / 32 has 32 scales.
+      }
+    }
+    _mm256_storeu_ps(tile.k_panel + d * kPanel, load8(k + d * kBlockTokens, low));
+    _mm256_storeu_ps(tile.k_panel + d * kPanel + 8, load8(k + d * kBlockTokens + 8, high));
   }
 }
 
@@ -159,11 +217,8 @@ void span_scores_panels(const Tile& tile, std::int64_t span, Rows rows) {
   const std::int64_t k_dim = tile.args->layer.k_dim;
   const std::int64_t begin = tile.begin[rows.first], end = tile.end[rows.last - 1];
   for (std::int64_t t = begin / kPanel * kPanel; t < end; t += kPanel) {
-    const T* k = k_block<T>(tile, span, t / kBlockTokens) + t % kBlockTokens;
-    for (std::int64_t d = 0; d < k_dim; ++d) {
-      _mm256_storeu_ps(tile.k_panel + d * kPanel, load8(k + d * kBlockTokens));
-      _mm256_storeu_ps(tile.k_panel + d * kPanel + 8, load8(k + d * kBlockTokens + 8));
-    }
+    const std::int64_t block = t / kBlockTokens, in_block = t % kBlockTokens;
+    convert_k(tile, k_block<T>(tile, span, block) + in_block, k_scales(tile, span, block) + in_block);
     for_micro_tiles(rows, [&](int r, int count) {
       if (t >= tile.end[r + count - 1] || t + kPanel <= tile.begin[r]) return;
       const float* q = tile.q + r / kMicroRows * k_dim * kMicroRows + r % kMicroRows;
@@ -172,12 +227,19 @@ void span_scores_panels(const Tile& tile, std::int64_t span, Rows rows) {
   }
 }
 
-// V of 16 dims of consecutive tokens [begin, end), and what to fetch meanwhile.
+// V of 16 dims of tokens [begin, end).
 template <typename T>
 struct VPiece {
-  const T* v;      // [end - begin, stride]
-  const T* ahead;  // The same shape.
-  std::int64_t stride, begin, end;
+  VRows<T> rows;  // Of token `begin` and on.
+  std::int64_t begin, end;
+
+  VRows<T> from(std::int64_t token) const {
+    VRows<T> r = rows;
+    r.v += (token - begin) * r.stride;
+    r.ahead += (token - begin) * r.stride;
+    r.scales += (token - begin) * r.scale_stride;
+    return r;
+  }
 };
 
 // Adds one piece's PV to acc [count, 16] of rows [r0, r0 + count) of one micro-tile. Tokens that all rows see go
@@ -190,9 +252,7 @@ void pv_piece(const Tile& tile, int r0, int count, const VPiece<T>& piece, float
     begin = std::max(begin, piece.begin);
     end = std::min(end, piece.end);
     if (begin >= end) return;
-    const std::int64_t skip = (begin - piece.begin) * piece.stride;
-    pv<SOURCE>(rows, p + row * kSpanTokens + begin, piece.v + skip, piece.ahead + skip, piece.stride, end - begin,
-               acc + row * kPanel);
+    pv<SOURCE>(rows, p + row * kSpanTokens + begin, piece.from(begin), end - begin, acc + row * kPanel);
   };
   const std::int64_t common_begin = tile.begin[r0 + count - 1];
   const std::int64_t common_end = std::max<std::int64_t>(tile.end[r0], common_begin);
@@ -223,9 +283,14 @@ void span_pv_direct(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink)
     const T* ahead = block < last            ? v_block<T>(tile, span, block + 1)
                      : span < tile.last_span ? k_block<T>(tile, span + 1, 0)
                                              : v;
+    if constexpr (std::is_same_v<T, Code>) {
+      convert_scales(tile, v_scales(tile, span, block), v_scales(tile, span, std::min(block + 1, last)),
+                     kv_groups(v_dim) * kBlockTokens);
+    }
     const std::int64_t begin = block * kBlockTokens;
     for (std::int64_t x = 0; x < v_dim; x += kPanel) {
-      const VPiece<T> piece{v + x, ahead + x, v_dim, begin, begin + kBlockTokens};
+      const VRows<T> v_rows{v + x, ahead + x, tile.scales + x / kKvGroup, v_dim, kv_groups(v_dim)};
+      const VPiece<T> piece{v_rows, begin, begin + kBlockTokens};
       for_micro_tiles(rows, [&](int r, int count) { pv_piece<Source::blocks>(tile, r, count, piece, acc(r, x)); });
     }
   }
@@ -234,28 +299,33 @@ void span_pv_direct(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink)
   }
 }
 
+// 16 dims of V of tokens [begin, end) in f32, in tile.v_panel.
 template <typename T>
 void convert_v(const Tile& tile, std::int64_t span, std::int64_t begin, std::int64_t end, std::int64_t x) {
   const std::int64_t v_dim = tile.args->layer.v_dim, width = std::min<std::int64_t>(kPanel, v_dim - x);
+  __m256 scale = _mm256_setzero_ps();
   for (std::int64_t t = begin; t < end; ++t) {
-    const T* v = v_block<T>(tile, span, t / kBlockTokens) + t % kBlockTokens * v_dim + x;
-    float* to = tile.v_panel + t * kPanel;
-    if (width == kPanel) {
-      _mm256_storeu_ps(to, load8(v));
-      _mm256_storeu_ps(to + 8, load8(v + 8));
-    } else {
-      T part[kPanel] = {};
-      std::copy_n(v, width, part);
-      _mm256_storeu_ps(to, load8(part));
-      _mm256_storeu_ps(to + 8, load8(part + 8));
+    const std::int64_t block = t / kBlockTokens, in_block = t % kBlockTokens;
+    const T* v = v_block<T>(tile, span, block) + in_block * v_dim + x;
+    if constexpr (std::is_same_v<T, Code>) {
+      const Half half = v_scales(tile, span, block)[in_block * kv_groups(v_dim) + x / kKvGroup];
+      scale = _mm256_cvtph_ps(_mm_set1_epi16(static_cast<short>(half)));
     }
+    T part[kPanel] = {};
+    if (width < kPanel) {
+      std::copy_n(v, width, part);
+      v = part;
+    }
+    float* to = tile.v_panel + t * kPanel;
+    _mm256_storeu_ps(to, load8(v, scale));
+    _mm256_storeu_ps(to + 8, load8(v + 8, scale));
   }
 }
 
 template <typename T, typename Sink>
 void span_pv_panels(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink) {
   const std::int64_t begin = tile.begin[rows.first], end = tile.end[rows.last - 1];
-  const VPiece<float> piece{tile.v_panel, tile.v_panel, kPanel, 0, kSpanTokens};
+  const VPiece<float> piece{{tile.v_panel, tile.v_panel, tile.scales, kPanel, 0}, 0, kSpanTokens};
   alignas(32) float acc[kMicroRows * kPanel];
   for (std::int64_t x = 0; x < tile.args->layer.v_dim; x += kPanel) {
     convert_v<T>(tile, span, begin, end, x);
@@ -268,20 +338,20 @@ void span_pv_panels(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink)
 }
 
 void span_scores(const Tile& tile, std::int64_t span, Rows rows) {
-  const bool half = tile.args->layer.k_type == KvType::f16;
-  if (tile.rows <= kDirectRows) {
-    return half ? span_scores_direct<Half>(tile, span, rows) : span_scores_direct<float>(tile, span, rows);
-  }
-  return half ? span_scores_panels<Half>(tile, span, rows) : span_scores_panels<float>(tile, span, rows);
+  with_type(tile.args->layer.k_type, [&]<typename T>(T) {
+    if (tile.rows <= kDirectRows) return span_scores_direct<T>(tile, span, rows);
+    return span_scores_panels<T>(tile, span, rows);
+  });
 }
 
 template <typename Sink>
 void span_pv(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink) {
-  const bool half = tile.args->layer.v_type == KvType::f16;
-  if (tile.rows <= kDirectRows && tile.args->layer.v_dim % kPanel == 0) {
-    return half ? span_pv_direct<Half>(tile, span, rows, sink) : span_pv_direct<float>(tile, span, rows, sink);
-  }
-  return half ? span_pv_panels<Half>(tile, span, rows, sink) : span_pv_panels<float>(tile, span, rows, sink);
+  with_type(tile.args->layer.v_type, [&]<typename T>(T) {
+    if (tile.rows <= kDirectRows && tile.args->layer.v_dim % kPanel == 0) {
+      return span_pv_direct<T>(tile, span, rows, sink);
+    }
+    return span_pv_panels<T>(tile, span, rows, sink);
+  });
 }
 
 // Scores and softmax of one span: p in tile.s, (m, l) in span_m, span_l.
@@ -313,7 +383,7 @@ void merge_rows(Tile& tile, Rows rows) {
   }
 }
 
-// out = o / l, with the sink's weight in l where there are sinks.
+// out = o / l, with the sink's weight in l where there are sinks; rotated back where V is rotated.
 void finish_row(const AttentionArgs& args, std::int64_t head, float m, float l, const float* o, float* out) {
   float a = 1;
   if (args.sinks != nullptr) {
@@ -328,6 +398,7 @@ void finish_row(const AttentionArgs& args, std::int64_t head, float m, float l, 
     _mm256_storeu_ps(out + x, _mm256_div_ps(_mm256_mul_ps(_mm256_loadu_ps(o + x), a8), l8));
   }
   for (; x < v_dim; ++x) out[x] = (o[x] * a) / l;
+  if (args.layer.v_type == KvType::q8_0) rotate(out, v_dim);
 }
 
 // A whole tile: all its spans in ascending order, then the division.
@@ -487,7 +558,6 @@ void run_spans(Stream& stream, const AttentionArgs& args, const Cut& cut) {
 
 void attention(Stream& stream, const AttentionArgs& args) {
   const KvLayer& layer = args.layer;
-  LODE_CHECK(layer.k_type != KvType::q8_0 && layer.v_type != KvType::q8_0);
   LODE_CHECK(layer.kv_heads > 0 && args.heads % layer.kv_heads == 0);
   LODE_CHECK(stream.scratch_bytes_per_thread >= generic::attention_scratch_bytes(std::max(layer.k_dim, layer.v_dim)));
   const Cut cut = plan_cut(stream, args);

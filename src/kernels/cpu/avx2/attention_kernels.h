@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/avx2/math.h"
 #include "kernels/kernels.h"
@@ -11,6 +12,7 @@
 namespace lode::kernels::avx2 {
 
 using Half = std::uint16_t;  // An IEEE binary16.
+using Code = std::int8_t;    // A value of q8_0, to be multiplied by its group's scale.
 
 // 6 rows x 16 lanes: 12 accumulators, 2 loaded vectors and a broadcast fill the 16 registers.
 inline constexpr int kMicroRows = 6;
@@ -21,6 +23,16 @@ static inline __m256 load8(const float* p) {
 }
 static inline __m256 load8(const Half* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// 8 stored values as f32. `scale` is read for codes only; their products are exact (7 + 11 bits).
+template <typename T>
+static inline __m256 load8(const T* p, __m256 scale) {
+  if constexpr (std::is_same_v<T, Code>) {
+    const __m256i codes = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(codes), scale);
+  } else {
+    return load8(p);
+  }
 }
 
 template <typename T>
@@ -33,46 +45,61 @@ static inline void prefetch(const T* p) {
 // halves of V rows nor the jump to another block is a pattern that the processor's own prefetcher follows.
 enum class Source : std::uint8_t { panel, blocks };
 
+// One dim of a score kernel: acc[v][r] += q[r] k[8 v ..].
+template <int ROWS, int VECS, typename T>
+static inline void score_dim(const float* q, const T* k, const float* scales, __m256 (&acc)[VECS][ROWS]) {
+  const auto load = [&](int v) {
+    if constexpr (std::is_same_v<T, Code>) return load8(k + 8 * v, _mm256_loadu_ps(scales + 8 * v));
+    else return load8(k + 8 * v);
+  };
+  if constexpr (VECS <= 2) {  // K in registers, one q after another.
+    __m256 kv[VECS];
+#pragma GCC unroll 2
+    for (int v = 0; v < VECS; ++v) kv[v] = load(v);
+#pragma GCC unroll 6
+    for (int r = 0; r < ROWS; ++r) {
+      const __m256 qr = _mm256_broadcast_ss(q + r);
+#pragma GCC unroll 2
+      for (int v = 0; v < VECS; ++v) acc[v][r] = _mm256_fmadd_ps(qr, kv[v], acc[v][r]);
+    }
+  } else {  // q in registers, one vector of K after another.
+    __m256 qr[ROWS];
+#pragma GCC unroll 6
+    for (int r = 0; r < ROWS; ++r) qr[r] = _mm256_broadcast_ss(q + r);
+#pragma GCC unroll 4
+    for (int v = 0; v < VECS; ++v) {
+      const __m256 kv = load(v);
+#pragma GCC unroll 6
+      for (int r = 0; r < ROWS; ++r) acc[v][r] = _mm256_fmadd_ps(qr[r], kv, acc[v][r]);
+    }
+  }
+}
+
 // s[r][t] = sum over d, ascending, of q[d][r] k[d][t], for 8 VECS tokens.
-// q [k_dim, 6], k [k_dim, k_stride], ahead [k_dim, k_stride], s [ROWS, 256].
+// q [k_dim, 6], k [k_dim, k_stride], ahead [k_dim, k_stride], s [ROWS, 256]; of codes, scales [k_dim / 32, k_stride].
 template <int ROWS, int VECS, Source SOURCE, typename T>
-static void score_kernel(const float* q, const T* k, const T* ahead, std::int64_t k_stride, std::int64_t k_dim,
-                         float* s) {
+static void score_kernel(const float* q, const T* k, const float* scales, const T* ahead, std::int64_t k_stride,
+                         std::int64_t k_dim, float* s) {
+  constexpr bool kCodes = std::is_same_v<T, Code>;
   __m256 acc[VECS][ROWS];
 #pragma GCC unroll 4
   for (int v = 0; v < VECS; ++v) {
 #pragma GCC unroll 6
     for (int r = 0; r < ROWS; ++r) acc[v][r] = _mm256_setzero_ps();
   }
-  for (std::int64_t d = 0; d < k_dim; ++d) {
-    if constexpr (SOURCE == Source::blocks) {
-      prefetch(ahead);
-      if constexpr (VECS * 8 * sizeof(T) > 64) prefetch(ahead + kPanel);
-      ahead += k_stride;
-    }
-    if constexpr (VECS <= 2) {  // K in registers, one q after another.
-      __m256 kv[VECS];
-#pragma GCC unroll 2
-      for (int v = 0; v < VECS; ++v) kv[v] = load8(k + 8 * v);
-#pragma GCC unroll 6
-      for (int r = 0; r < ROWS; ++r) {
-        const __m256 qr = _mm256_broadcast_ss(q + r);
-#pragma GCC unroll 2
-        for (int v = 0; v < VECS; ++v) acc[v][r] = _mm256_fmadd_ps(qr, kv[v], acc[v][r]);
+  for (std::int64_t d = 0; d < k_dim;) {
+    const std::int64_t end = kCodes && k_dim - d > kKvGroup ? d + kKvGroup : k_dim;
+    for (; d < end; ++d) {
+      if constexpr (SOURCE == Source::blocks) {
+        prefetch(ahead);
+        if constexpr (VECS * 8 * sizeof(T) > 64) prefetch(ahead + kPanel);
+        ahead += k_stride;
       }
-    } else {  // q in registers, one vector of K after another.
-      __m256 qr[ROWS];
-#pragma GCC unroll 6
-      for (int r = 0; r < ROWS; ++r) qr[r] = _mm256_broadcast_ss(q + r);
-#pragma GCC unroll 4
-      for (int v = 0; v < VECS; ++v) {
-        const __m256 kv = load8(k + 8 * v);
-#pragma GCC unroll 6
-        for (int r = 0; r < ROWS; ++r) acc[v][r] = _mm256_fmadd_ps(qr[r], kv, acc[v][r]);
-      }
+      score_dim<ROWS, VECS>(q, k, scales, acc);
+      q += kMicroRows;
+      k += k_stride;
     }
-    q += kMicroRows;
-    k += k_stride;
+    if constexpr (kCodes) scales += k_stride;
   }
 #pragma GCC unroll 6
   for (int r = 0; r < ROWS; ++r) {
@@ -81,11 +108,19 @@ static void score_kernel(const float* q, const T* k, const T* ahead, std::int64_
   }
 }
 
+// V of 16 dims of consecutive tokens, what to fetch meanwhile and, of codes, each token's scale.
+template <typename T>
+struct VRows {
+  const T* v;           // [tokens, stride]
+  const T* ahead;       // The same shape.
+  const float* scales;  // [tokens, scale_stride]
+  std::int64_t stride, scale_stride;
+};
+
 // acc[r][x] += sum over t in [0, count), ascending, of p[r][t] v[t][x], for 16 dims x.
-// p [ROWS, 256], v [count, v_stride], ahead [count, v_stride], acc [ROWS, 16].
+// p [ROWS, 256], acc [ROWS, 16].
 template <int ROWS, Source SOURCE, typename T>
-static void pv_kernel(const float* p, const T* v, const T* ahead, std::int64_t v_stride, std::int64_t count,
-                      float* out) {
+static void pv_kernel(const float* p, VRows<T> rows, std::int64_t count, float* out) {
   __m256 acc[ROWS][2];
 #pragma GCC unroll 6
   for (int r = 0; r < ROWS; ++r) {
@@ -94,17 +129,24 @@ static void pv_kernel(const float* p, const T* v, const T* ahead, std::int64_t v
   }
   for (std::int64_t t = 0; t < count; ++t) {
     if constexpr (SOURCE == Source::blocks) {
-      prefetch(ahead);
-      ahead += v_stride;
+      prefetch(rows.ahead);
+      rows.ahead += rows.stride;
     }
-    const __m256 v0 = load8(v), v1 = load8(v + 8);
+    __m256 v0, v1;
+    if constexpr (std::is_same_v<T, Code>) {
+      const __m256 scale = _mm256_broadcast_ss(rows.scales);
+      rows.scales += rows.scale_stride;
+      v0 = load8(rows.v, scale), v1 = load8(rows.v + 8, scale);
+    } else {
+      v0 = load8(rows.v), v1 = load8(rows.v + 8);
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < ROWS; ++r) {
       const __m256 pr = _mm256_broadcast_ss(p + r * kSpanTokens + t);
       acc[r][0] = _mm256_fmadd_ps(pr, v0, acc[r][0]);
       acc[r][1] = _mm256_fmadd_ps(pr, v1, acc[r][1]);
     }
-    v += v_stride;
+    rows.v += rows.stride;
   }
 #pragma GCC unroll 6
   for (int r = 0; r < ROWS; ++r) {
@@ -116,44 +158,46 @@ static void pv_kernel(const float* p, const T* v, const T* ahead, std::int64_t v
 // Scores of a panel of 16 tokens, converted to f32.
 static inline void scores_panel(int rows, const float* q, const float* k, std::int64_t k_dim, float* s) {
   switch (rows) {
-    case 1: return score_kernel<1, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
-    case 2: return score_kernel<2, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
-    case 3: return score_kernel<3, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
-    case 4: return score_kernel<4, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
-    case 5: return score_kernel<5, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
-    default: return score_kernel<6, 2, Source::panel>(q, k, k, kPanel, k_dim, s);
+    case 1: return score_kernel<1, 2, Source::panel>(q, k, nullptr, k, kPanel, k_dim, s);
+    case 2: return score_kernel<2, 2, Source::panel>(q, k, nullptr, k, kPanel, k_dim, s);
+    case 3: return score_kernel<3, 2, Source::panel>(q, k, nullptr, k, kPanel, k_dim, s);
+    case 4: return score_kernel<4, 2, Source::panel>(q, k, nullptr, k, kPanel, k_dim, s);
+    case 5: return score_kernel<5, 2, Source::panel>(q, k, nullptr, k, kPanel, k_dim, s);
+    default: return score_kernel<6, 2, Source::panel>(q, k, nullptr, k, kPanel, k_dim, s);
   }
 }
 
 template <int ROWS, typename T>
-static void scores_halves(const float* q, const T* k, const T* ahead, std::int64_t k_dim, float* s) {
-  score_kernel<ROWS, 2, Source::blocks>(q, k, ahead, kBlockTokens, k_dim, s);
-  score_kernel<ROWS, 2, Source::blocks>(q, k + kPanel, ahead + kPanel, kBlockTokens, k_dim, s + kPanel);
+static void scores_halves(const float* q, const T* k, const float* scales, const T* ahead, std::int64_t k_dim,
+                          float* s) {
+  score_kernel<ROWS, 2, Source::blocks>(q, k, scales, ahead, kBlockTokens, k_dim, s);
+  score_kernel<ROWS, 2, Source::blocks>(q, k + kPanel, scales + kPanel, ahead + kPanel, kBlockTokens, k_dim,
+                                        s + kPanel);
 }
 
-// Scores of a whole block of 32 tokens where it lies, fetching the block `ahead`.
+// Scores of a whole block of 32 tokens where it lies, fetching the block `ahead`. scales [k_dim / 32, 32] of codes.
 template <typename T>
-static void scores_block(int rows, const float* q, const T* k, const T* ahead, std::int64_t k_dim, float* s) {
+static void scores_block(int rows, const float* q, const T* k, const float* scales, const T* ahead, std::int64_t k_dim,
+                         float* s) {
   switch (rows) {
-    case 1: return score_kernel<1, 4, Source::blocks>(q, k, ahead, kBlockTokens, k_dim, s);
-    case 2: return score_kernel<2, 4, Source::blocks>(q, k, ahead, kBlockTokens, k_dim, s);
-    case 3: return score_kernel<3, 4, Source::blocks>(q, k, ahead, kBlockTokens, k_dim, s);
-    case 4: return scores_halves<4>(q, k, ahead, k_dim, s);
-    case 5: return scores_halves<5>(q, k, ahead, k_dim, s);
-    default: return scores_halves<6>(q, k, ahead, k_dim, s);
+    case 1: return score_kernel<1, 4, Source::blocks>(q, k, scales, ahead, kBlockTokens, k_dim, s);
+    case 2: return score_kernel<2, 4, Source::blocks>(q, k, scales, ahead, kBlockTokens, k_dim, s);
+    case 3: return score_kernel<3, 4, Source::blocks>(q, k, scales, ahead, kBlockTokens, k_dim, s);
+    case 4: return scores_halves<4>(q, k, scales, ahead, k_dim, s);
+    case 5: return scores_halves<5>(q, k, scales, ahead, k_dim, s);
+    default: return scores_halves<6>(q, k, scales, ahead, k_dim, s);
   }
 }
 
 template <Source SOURCE, typename T>
-static void pv(int rows, const float* p, const T* v, const T* ahead, std::int64_t v_stride, std::int64_t count,
-               float* acc) {
+static void pv(int rows, const float* p, const VRows<T>& v, std::int64_t count, float* acc) {
   switch (rows) {
-    case 1: return pv_kernel<1, SOURCE>(p, v, ahead, v_stride, count, acc);
-    case 2: return pv_kernel<2, SOURCE>(p, v, ahead, v_stride, count, acc);
-    case 3: return pv_kernel<3, SOURCE>(p, v, ahead, v_stride, count, acc);
-    case 4: return pv_kernel<4, SOURCE>(p, v, ahead, v_stride, count, acc);
-    case 5: return pv_kernel<5, SOURCE>(p, v, ahead, v_stride, count, acc);
-    default: return pv_kernel<6, SOURCE>(p, v, ahead, v_stride, count, acc);
+    case 1: return pv_kernel<1, SOURCE>(p, v, count, acc);
+    case 2: return pv_kernel<2, SOURCE>(p, v, count, acc);
+    case 3: return pv_kernel<3, SOURCE>(p, v, count, acc);
+    case 4: return pv_kernel<4, SOURCE>(p, v, count, acc);
+    case 5: return pv_kernel<5, SOURCE>(p, v, count, acc);
+    default: return pv_kernel<6, SOURCE>(p, v, count, acc);
   }
 }
 

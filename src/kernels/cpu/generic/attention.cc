@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/status.h"
+#include "kernels/cpu/generic/kv_q8.h"
 #include "kernels/cpu/generic/math.h"
 #include "kernels/cpu/ops.h"
 
@@ -23,31 +24,40 @@ std::size_t attention_scratch_bytes(std::int64_t head_dim_max) {
   // generic: one span of K and of V, q, o, a span's o and its scores, in f32.
   const std::size_t generic = (2 * kSpanTokens * dim + 3 * dim + kSpanTokens) * sizeof(float);
   // avx2: a tile's q, scores and o, at most 320 KiB except for enormous heads (6 rows), a panel of K and of V, 12 rows
-  // of o, and 8 numbers a row (avx2/attention.cc).
+  // of o, the scales of a block's head, and 8 numbers a row (avx2/attention.cc).
   const std::size_t six_rows = 6 * (2 * dim + kSpanTokens) * sizeof(float);
   const std::size_t tile = six_rows > 320 * 1024 ? six_rows : 320 * 1024;
-  const std::size_t avx2 = tile + (16 * dim + 16 * kSpanTokens + 12 * dim) * sizeof(float) + 16 * 1024;
+  const std::size_t avx2 = tile + (16 * dim + 16 * kSpanTokens + 12 * dim + dim + kKvGroup) * sizeof(float) + 16 * 1024;
   return ((generic > avx2 ? generic : avx2) + 63) / 64 * 64;
 }
 
 namespace {
 
-float load(KvType type, const std::byte* base, std::int64_t index) {
-  if (type == KvType::f32) {
-    float value;
-    std::memcpy(&value, base + index * 4, 4);
-    return value;
-  }
+float load_half(const std::byte* base, std::int64_t index) {
   std::uint16_t half;
   std::memcpy(&half, base + index * 2, 2);
   return quant::f16_to_f32(half);
+}
+
+// Value `index` of a side; `scale` is the index of its q8_0 scale. All are exact in f32: a code has 7 bits, a scale 11.
+float load(KvType type, const std::byte* values, std::int64_t index, const std::byte* scales, std::int64_t scale) {
+  switch (type) {
+    case KvType::f32: {
+      float value;
+      std::memcpy(&value, values + index * 4, 4);
+      return value;
+    }
+    case KvType::f16: return load_half(values, index);
+    case KvType::q8_0: return static_cast<float>(static_cast<std::int8_t>(values[index])) * load_half(scales, scale);
+  }
+  return 0;
 }
 
 // Scratch of one part.
 struct Room {
   float* k;       // [k_dim, 256]
   float* v;       // [256, v_dim]
-  float* q;       // [k_dim], scaled
+  float* q;       // [k_dim], scaled, and rotated where K is
   float* o;       // [v_dim]
   float* span_o;  // [v_dim]
   float* s;       // [256]
@@ -57,16 +67,20 @@ struct Room {
 void gather_span(const AttentionArgs& args, const KvRun& run, std::int64_t kv_head, std::int64_t span, SpanRange seen,
                  const Room& room) {
   const KvLayer& layer = args.layer;
+  const std::int64_t k_groups = kv_groups(layer.k_dim), v_groups = kv_groups(layer.v_dim);
   for (std::int64_t t = seen.begin; t < seen.end; ++t) {
     const std::byte* block = run.blocks[span * kSpanBlocks + t / kBlockTokens];
-    const std::int64_t in_block = t % kBlockTokens;
+    const std::byte *k = block + layer.k_offset, *v = block + layer.v_offset;
+    const std::byte* k_scales = k + kv_scales_offset(layer.kv_heads, layer.k_dim);
+    const std::byte* v_scales = v + kv_scales_offset(layer.kv_heads, layer.v_dim);
+    const std::int64_t in_block = t % kBlockTokens, v_row = kv_head * kBlockTokens + in_block;
     for (std::int64_t d = 0; d < layer.k_dim; ++d) {
-      room.k[d * kSpanTokens + t] =
-          load(layer.k_type, block + layer.k_offset, (kv_head * layer.k_dim + d) * kBlockTokens + in_block);
+      room.k[d * kSpanTokens + t] = load(layer.k_type, k, (kv_head * layer.k_dim + d) * kBlockTokens + in_block,
+                                         k_scales, (kv_head * k_groups + d / kKvGroup) * kBlockTokens + in_block);
     }
     for (std::int64_t d = 0; d < layer.v_dim; ++d) {
       room.v[t * layer.v_dim + d] =
-          load(layer.v_type, block + layer.v_offset, (kv_head * kBlockTokens + in_block) * layer.v_dim + d);
+          load(layer.v_type, v, v_row * layer.v_dim + d, v_scales, v_row * v_groups + d / kKvGroup);
     }
   }
 }
@@ -129,6 +143,7 @@ void one_head(const AttentionArgs& args, const KvRun& run, std::int64_t token, s
   const std::int64_t position = run.first_position + token, row = (run.first_row + token) * args.heads + head;
   const std::int64_t kv_head = head / (args.heads / layer.kv_heads);
   for (std::int64_t d = 0; d < layer.k_dim; ++d) room.q[d] = args.q[row * layer.k_dim + d] * args.scale;
+  if (layer.k_type == KvType::q8_0) rotate(room.q, layer.k_dim);
   for (std::int64_t d = 0; d < layer.v_dim; ++d) room.o[d] = 0;
   Softmax running;
   for (std::int64_t span = first_visible(args, position) / kSpanTokens; span <= position / kSpanTokens; ++span) {
@@ -138,13 +153,13 @@ void one_head(const AttentionArgs& args, const KvRun& run, std::int64_t token, s
     merge(running, room.o, result, room.span_o, layer.v_dim);
   }
   finish(args, head, running, room.o, args.out + row * layer.v_dim);
+  if (layer.v_type == KvType::q8_0) rotate(args.out + row * layer.v_dim, layer.v_dim);
 }
 
 }  // namespace
 
 void attention(Stream& stream, const AttentionArgs& args) {
   const KvLayer& layer = args.layer;
-  LODE_CHECK(layer.k_type != KvType::q8_0 && layer.v_type != KvType::q8_0);
   LODE_CHECK(layer.kv_heads > 0 && args.heads % layer.kv_heads == 0);
   const std::int64_t dim_max = layer.k_dim > layer.v_dim ? layer.k_dim : layer.v_dim;
   LODE_CHECK(stream.scratch_bytes_per_thread >= attention_scratch_bytes(dim_max));
