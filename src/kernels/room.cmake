@@ -16,3 +16,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND lode_avx512_flags -Wno-maybe-uninitialized -Wno-uninitialized)
 endif()
 set_source_files_properties(${lode_avx512_sources} PROPERTIES COMPILE_OPTIONS "${lode_avx512_flags}")
+
+option(LODE_STATIC_KERNELS "Targets that test the kernels on another machine" OFF)
+if(LODE_STATIC_KERNELS)
+  include(${CMAKE_CURRENT_LIST_DIR}/static.cmake)
+endif()

@@ -91,7 +91,7 @@ static void glu_piece(const float* gate, const float* up, float* out, std::int64
 
 // Whether this table has code for an activation.
 static inline bool activates(Activation activation) {
-  return activation == Activation::silu || activation == Activation::gelu_tanh;
+  return activation == Activation::silu || activation == Activation::gelu_tanh || activation == Activation::sigmoid;
 }
 
 // `other` serves the activations that activates() denies.
@@ -101,11 +101,10 @@ static void glu(Stream& stream, Activation activation, const float* gate, const 
                 void (*other)(Stream&, Activation, const float*, const float*, float*, std::int64_t)) {
   if (!activates(activation)) return other(stream, activation, gate, up, out, count);
   for_pieces(stream, count, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
-    if (activation == Activation::silu) {
-      glu_piece<V>(gate + begin, up + begin, out + begin, end - begin, [](typename V::F x) { return silu<V>(x); });
-    } else {
-      glu_piece<V>(gate + begin, up + begin, out + begin, end - begin, [](typename V::F x) { return gelu_tanh<V>(x); });
-    }
+    const auto piece = [&](const auto& act) { glu_piece<V>(gate + begin, up + begin, out + begin, end - begin, act); };
+    if (activation == Activation::silu) piece([](typename V::F x) { return silu<V>(x); });
+    if (activation == Activation::gelu_tanh) piece([](typename V::F x) { return gelu_tanh<V>(x); });
+    if (activation == Activation::sigmoid) piece([](typename V::F x) { return sigmoid<V>(x); });
   });
 }
 

@@ -117,7 +117,7 @@ struct Format32<V, quant::BlockQ8_0> {
 };
 
 // ---- Formats of 256. two(a, b, j): codes 32j .. 32j+31 of two blocks. run(b, j): codes 64j .. 64j+63 of one. kSub:
-// values under one integer scale. weight = code - kOffset. ----
+// values under one integer scale, kMinSub: under one minimum. weight = code - kOffset. ----
 
 // Eight 6-bit scales and eight minimums, a byte each (quant::unpack_scales_k4 in registers).
 struct ScalesK4 {
@@ -136,7 +136,7 @@ struct Format256;
 template <typename V>
 struct Format256<V, quant::BlockQ4_K> {
   using Block = quant::BlockQ4_K;
-  static constexpr int kOffset = 0, kSub = 32;
+  static constexpr int kOffset = 0, kSub = 32, kMinSub = 32;
   static constexpr bool kMin = true;
   static typename V::I two(const Block* a, const Block* b, int j) {
     const int shift = 4 * (j % 2);
@@ -153,7 +153,7 @@ struct Format256<V, quant::BlockQ4_K> {
 template <typename V>
 struct Format256<V, quant::BlockQ5_K> {
   using Block = quant::BlockQ5_K;
-  static constexpr int kOffset = 0, kSub = 32;
+  static constexpr int kOffset = 0, kSub = 32, kMinSub = 32;
   static constexpr bool kMin = true;
   // A rotation by j - 4 brings bit j of every byte to its bit 4; what comes from other bytes is masked off.
   static typename V::I two(const Block* a, const Block* b, int j) {

@@ -1,5 +1,5 @@
 // The matmul of this table, as a template over the vector type: few tokens against rows as they lie in the file, panels
-// of unpacked rows for many tokens, and float weights. Formats that have no code here go to another table's matmul.
+// of unpacked rows for many tokens, and float weights. What has no code here goes to another table's matmul.
 // Owns nothing. For matmul.cc and tests.
 #pragma once
 
@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "kernels/cpu/acts.h"
+#include "kernels/cpu/avx512/matmul_any.h"
 #include "kernels/cpu/avx512/matmul_few.h"
 #include "kernels/cpu/avx512/matmul_float.h"
 #include "kernels/cpu/avx512/matmul_panel.h"
@@ -20,26 +21,9 @@ static constexpr std::int64_t kFewRows = 16;
 
 // What this table takes from another one.
 struct OtherMatmul {
-  void (*matmul)(Stream&, std::span<const MatmulJob>, Acts&);  // For formats that owns() denies.
+  void (*matmul)(Stream&, std::span<const MatmulJob>, Acts&);  // For what has no rows_function.
   ActQuantizers quantizers;
 };
-
-static inline bool owns(quant::DType type) {
-  switch (type) {
-    case quant::DType::f32:
-    case quant::DType::f16:
-    case quant::DType::bf16:
-    case quant::DType::q4_0:
-    case quant::DType::q4_1:
-    case quant::DType::q5_0:
-    case quant::DType::q5_1:
-    case quant::DType::q8_0:
-    case quant::DType::q4_k:
-    case quant::DType::q5_k:
-    case quant::DType::q6_k: return true;
-    default: return false;
-  }
-}
 
 template <typename V>
 static RowsFn float_function(quant::DType type) {
@@ -54,14 +38,14 @@ static RowsFn float_function(quant::DType type) {
 template <typename V>
 static RowsFn panel_function(quant::DType type) {
   switch (type) {
-    case quant::DType::q4_0: return panel_g32<V, quant::BlockQ4_0>;
-    case quant::DType::q4_1: return panel_g32<V, quant::BlockQ4_1>;
-    case quant::DType::q5_0: return panel_g32<V, quant::BlockQ5_0>;
-    case quant::DType::q5_1: return panel_g32<V, quant::BlockQ5_1>;
-    case quant::DType::q8_0: return panel_g32<V, quant::BlockQ8_0>;
-    case quant::DType::q4_k: return panel_g256<V, quant::BlockQ4_K>;
-    case quant::DType::q5_k: return panel_g256<V, quant::BlockQ5_K>;
-    case quant::DType::q6_k: return panel_g256<V, quant::BlockQ6_K>;
+    case quant::DType::q4_0: return panel_g32<V, Unpack32<V, quant::BlockQ4_0>>;
+    case quant::DType::q4_1: return panel_g32<V, Unpack32<V, quant::BlockQ4_1>>;
+    case quant::DType::q5_0: return panel_g32<V, Unpack32<V, quant::BlockQ5_0>>;
+    case quant::DType::q5_1: return panel_g32<V, Unpack32<V, quant::BlockQ5_1>>;
+    case quant::DType::q8_0: return panel_g32<V, Unpack32<V, quant::BlockQ8_0>>;
+    case quant::DType::q4_k: return panel_g256<V, Unpack256<V, quant::BlockQ4_K>>;
+    case quant::DType::q5_k: return panel_g256<V, Unpack256<V, quant::BlockQ5_K>>;
+    case quant::DType::q6_k: return panel_g256<V, Unpack256<V, quant::BlockQ6_K>>;
     default: return nullptr;
   }
 }
@@ -90,25 +74,30 @@ static RowsFn few_function(quant::DType type, std::int64_t tokens) {
   }
 }
 
-// All jobs are of formats that owns() grants.
+// How rows of a type meet `tokens` tokens; nullptr: not by this table.
+template <typename V>
+static RowsFn rows_function(quant::DType type, std::int64_t tokens) {
+  if (const RowsFn fn = float_function<V>(type)) return fn;
+  if (tokens <= kFewTokens) return few_function<V>(type, tokens);
+  if (const RowsFn fn = panel_function<V>(type)) return fn;
+  return tokens >= kManyTokens ? any_panel_function<V>(type) : nullptr;
+}
+
+// All jobs have a rows_function.
 template <typename V>
 static void own_matmul(Stream& stream, std::span<const MatmulJob> jobs, Acts& x, const ActQuantizers& quantizers) {
   LODE_CHECK(stream.scratch_bytes_per_thread >= kMatmulScratch);
   ensure_acts(stream, x, jobs, quantizers);
-  const bool few = x.n <= kFewTokens;
-  split_rows(stream, jobs, x.n, few ? kFewRows : kPanelRows,
+  split_rows(stream, jobs, x.n, x.n <= kFewTokens ? kFewRows : kPanelRows,
              [&](const MatmulJob& job, std::int64_t first, std::int64_t end, int thread) {
-               const quant::DType type = job.w->type;
-               RowsFn fn = float_function<V>(type);
-               if (fn == nullptr) fn = few ? few_function<V>(type, x.n) : panel_function<V>(type);
-               LODE_CHECK(fn != nullptr);
-               fn({.w = job.w,
-                   .first = first,
-                   .end = end,
-                   .x = &x,
-                   .y = job.y,
-                   .y_stride = job.y_stride,
-                   .scratch = stream.scratch + thread * stream.scratch_bytes_per_thread});
+               rows_function<V>(job.w->type,
+                                x.n)({.w = job.w,
+                                      .first = first,
+                                      .end = end,
+                                      .x = &x,
+                                      .y = job.y,
+                                      .y_stride = job.y_stride,
+                                      .scratch = stream.scratch + thread * stream.scratch_bytes_per_thread});
              });
 }
 
@@ -117,10 +106,10 @@ template <typename V>
 static void matmul(Stream& stream, std::span<const MatmulJob> jobs, Acts& x, const OtherMatmul& other) {
   if (x.n == 0) return;
   for (std::size_t from = 0; from < jobs.size();) {
-    const bool own = owns(jobs[from].w->type);
+    const auto own = [&](std::size_t i) { return rows_function<V>(jobs[i].w->type, x.n) != nullptr; };
     std::size_t to = from + 1;
-    while (to < jobs.size() && owns(jobs[to].w->type) == own) ++to;
-    if (own) {
+    while (to < jobs.size() && own(to) == own(from)) ++to;
+    if (own(from)) {
       own_matmul<V>(stream, jobs.subspan(from, to - from), x, other.quantizers);
     } else {
       other.matmul(stream, jobs.subspan(from, to - from), x);

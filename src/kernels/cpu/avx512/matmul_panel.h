@@ -99,10 +99,10 @@ struct Panel32 {
 static_assert(sizeof(Panel32) <= kMatmulScratch);
 
 template <typename V, typename Block>
-static void unpack32(const Rows16* rows, std::int64_t offset, std::int64_t groups, Panel32& panel) {
+static void unpack32(const Rows16* rows, std::int64_t first, std::int64_t groups, Panel32& panel) {
   using Format = Format32<V, Block>;
   for (std::int64_t g = 0; g < groups; ++g) {
-    const std::int64_t at = offset + g * static_cast<std::int64_t>(sizeof(Block));
+    const std::int64_t at = (first + g) * static_cast<std::int64_t>(sizeof(Block));
     for (int v = 0; v < 2; ++v) {
       const auto block = [&](int r) { return reinterpret_cast<const Block*>(rows[v].row[r] + at); };
       typename V::I codes[8];
@@ -115,11 +115,19 @@ static void unpack32(const Rows16* rows, std::int64_t offset, std::int64_t group
   }
 }
 
+// What panel_g32 and panel_g256 take: a format, and how groups [first, first + groups) of 32 rows get into a panel.
+template <typename V, typename Block>
+struct Unpack32 {
+  using Format = Format32<V, Block>;
+  static void run(const Rows16* rows, std::int64_t first, std::int64_t groups, Panel32& panel) {
+    unpack32<V, Block>(rows, first, groups, panel);
+  }
+};
+
 // Tokens [token, token + kTokens) against a panel whose columns begin at group `first`.
-template <typename V, typename Block, int kTokens>
+template <typename V, typename Format, int kTokens>
 static void tile32(const Panel32& panel, const Acts& x, std::int64_t token, std::int64_t first, std::int64_t groups,
                    const Output& out) {
-  using Format = Format32<V, Block>;
   const std::int64_t row_groups = x.cols / 32;
   const std::int8_t* q[kTokens];
   std::int64_t at[kTokens];  // Of the group in d32, s32 and t32.
@@ -172,7 +180,7 @@ static inline void for_tiles(std::int64_t n, Output out, const Tile6& six, const
   if (n - t >= 1) step(one, 1);
 }
 
-template <typename V, typename Block>
+template <typename V, typename Unpack>
 static void panel_g32(const RowsTask& task) {
   const Acts& x = *task.x;
   const std::int64_t bytes = quant::row_bytes(task.w->type, x.cols), row_groups = x.cols / 32;
@@ -181,13 +189,21 @@ static void panel_g32(const RowsTask& task) {
     const Rows16 rows[2] = {rows_at(*task.w, bytes, first), rows_at(*task.w, bytes, first + 16)};
     for (std::int64_t g = 0; g < row_groups; g += kPanelCols / 32) {
       const std::int64_t groups = least(kPanelCols / 32, row_groups - g);
-      unpack32<V, Block>(rows, g * static_cast<std::int64_t>(sizeof(Block)), groups, panel);
+      Unpack::run(rows, g, groups, panel);
       for_tiles<V>(
           x.n, {task.y + first, task.y_stride, least(kPanelRows, task.end - first), g == 0},
-          [&](std::int64_t t, const Output& out) { tile32<V, Block, kTile>(panel, x, t, g, groups, out); },
-          [&](std::int64_t t, const Output& out) { tile32<V, Block, 4>(panel, x, t, g, groups, out); },
-          [&](std::int64_t t, const Output& out) { tile32<V, Block, 2>(panel, x, t, g, groups, out); },
-          [&](std::int64_t t, const Output& out) { tile32<V, Block, 1>(panel, x, t, g, groups, out); });
+          [&](std::int64_t t, const Output& out) {
+            tile32<V, typename Unpack::Format, kTile>(panel, x, t, g, groups, out);
+          },
+          [&](std::int64_t t, const Output& out) {
+            tile32<V, typename Unpack::Format, 4>(panel, x, t, g, groups, out);
+          },
+          [&](std::int64_t t, const Output& out) {
+            tile32<V, typename Unpack::Format, 2>(panel, x, t, g, groups, out);
+          },
+          [&](std::int64_t t, const Output& out) {
+            tile32<V, typename Unpack::Format, 1>(panel, x, t, g, groups, out);
+          });
     }
   }
 }
@@ -198,7 +214,7 @@ struct Panel256 {
   static constexpr std::int64_t kBlocks = kPanelCols / 256;
   std::uint8_t codes[kPanelCols * kPanelRows];
   std::int32_t scale[kBlocks][16][kPanelRows];  // [sub-block]
-  std::uint32_t min[kBlocks][4][kPanelRows];    // Minimums of sub-blocks 2j and 2j + 1, as int16.
+  std::uint32_t min[kBlocks][8][kPanelRows];    // Minimums of sub-blocks 2j and 2j + 1, as int16.
   float d[kBlocks][kPanelRows];
   float dmin[kBlocks][kPanelRows];
 };
@@ -220,12 +236,12 @@ static inline void unpack_scales(const Block* block, std::int64_t g, std::int64_
 }
 
 template <typename V, typename Block>
-static void unpack256(const Rows16* rows, std::int64_t offset, std::int64_t groups, Panel256& panel) {
+static void unpack256(const Rows16* rows, std::int64_t first, std::int64_t groups, Panel256& panel) {
   using Format = Format256<V, Block>;
   // d leads a block, but ends one of Q6_K.
   constexpr auto kD = static_cast<std::int64_t>(Format::kMin ? 0 : sizeof(Block) - 2);
   for (std::int64_t g = 0; g < groups; ++g) {
-    const std::int64_t at = offset + g * static_cast<std::int64_t>(sizeof(Block));
+    const std::int64_t at = (first + g) * static_cast<std::int64_t>(sizeof(Block));
     for (int v = 0; v < 2; ++v) {
       const auto block = [&](int r) { return reinterpret_cast<const Block*>(rows[v].row[r] + at); };
 #pragma GCC unroll 8
@@ -242,11 +258,18 @@ static void unpack256(const Rows16* rows, std::int64_t offset, std::int64_t grou
   }
 }
 
+template <typename V, typename Block>
+struct Unpack256 {
+  using Format = Format256<V, Block>;
+  static void run(const Rows16* rows, std::int64_t first, std::int64_t groups, Panel256& panel) {
+    unpack256<V, Block>(rows, first, groups, panel);
+  }
+};
+
 // One block of 256 columns: int32 sums of scale * weight * q. s: the block's sums of q over 16, per token.
-template <typename V, typename Block, int kTokens>
+template <typename V, typename Format, int kTokens>
 static inline void group256(const Panel256& panel, std::int64_t g, const std::int8_t* const* q,
                             const std::int16_t* const* s, typename V::I (*isum)[2]) {
-  using Format = Format256<V, Block>;
   constexpr int kSub = Format::kSub;
   const std::int8_t* at[kTokens];
 #pragma GCC unroll 6
@@ -270,7 +293,7 @@ static inline void group256(const Panel256& panel, std::int64_t g, const std::in
   }
 }
 
-template <typename V, typename Block, int kTokens>
+template <typename V, typename Format, int kTokens>
 static void tile256(const Panel256& panel, const Acts& x, std::int64_t token, std::int64_t first, std::int64_t groups,
                     const Output& out) {
   const std::int64_t row_groups = x.cols / 256;
@@ -286,18 +309,20 @@ static void tile256(const Panel256& panel, const Acts& x, std::int64_t token, st
       s[t] = x.s256 + at[t] * 16;
     }
     typename V::I isum[kTokens][2];
-    group256<V, Block, kTokens>(panel, g, q, s, isum);
+    group256<V, Format, kTokens>(panel, g, q, s, isum);
 #pragma GCC unroll 6
     for (int t = 0; t < kTokens; ++t) {
       const typename V::F d = V::set(x.d256[at[t]]);
 #pragma GCC unroll 2
       for (int v = 0; v < 2; ++v) {
         acc[t][v] = V::fma(V::to_f32(isum[t][v]), V::mul(V::load(panel.d[g] + 16 * v), d), acc[t][v]);
-        if constexpr (Format256<V, Block>::kMin) {
+        if constexpr (Format::kMin) {
+          constexpr int kPairs = 128 / Format::kMinSub;  // Of sub-blocks.
+          const std::int16_t* sums = Format::kMinSub == 32 ? x.u256 + at[t] * 8 : s[t];
           typename V::I mins = V::izero();
-#pragma GCC unroll 4
-          for (int j = 0; j < 4; ++j)
-            mins = V::dot_s16(mins, V::iload(panel.min[g][j] + 16 * v), V::broadcast32(x.u256 + at[t] * 8 + 2 * j));
+#pragma GCC unroll 8
+          for (int j = 0; j < kPairs; ++j)
+            mins = V::dot_s16(mins, V::iload(panel.min[g][j] + 16 * v), V::broadcast32(sums + 2 * j));
           acc[t][v] = V::fnma(V::to_f32(mins), V::mul(V::load(panel.dmin[g] + 16 * v), d), acc[t][v]);
         }
       }
@@ -306,7 +331,7 @@ static void tile256(const Panel256& panel, const Acts& x, std::int64_t token, st
   store_sums<V, kTokens>(out, acc);
 }
 
-template <typename V, typename Block>
+template <typename V, typename Unpack>
 static void panel_g256(const RowsTask& task) {
   const Acts& x = *task.x;
   const std::int64_t bytes = quant::row_bytes(task.w->type, x.cols), row_groups = x.cols / 256;
@@ -315,13 +340,21 @@ static void panel_g256(const RowsTask& task) {
     const Rows16 rows[2] = {rows_at(*task.w, bytes, first), rows_at(*task.w, bytes, first + 16)};
     for (std::int64_t g = 0; g < row_groups; g += Panel256::kBlocks) {
       const std::int64_t groups = least(Panel256::kBlocks, row_groups - g);
-      unpack256<V, Block>(rows, g * static_cast<std::int64_t>(sizeof(Block)), groups, panel);
+      Unpack::run(rows, g, groups, panel);
       for_tiles<V>(
           x.n, {task.y + first, task.y_stride, least(kPanelRows, task.end - first), g == 0},
-          [&](std::int64_t t, const Output& out) { tile256<V, Block, kTile>(panel, x, t, g, groups, out); },
-          [&](std::int64_t t, const Output& out) { tile256<V, Block, 4>(panel, x, t, g, groups, out); },
-          [&](std::int64_t t, const Output& out) { tile256<V, Block, 2>(panel, x, t, g, groups, out); },
-          [&](std::int64_t t, const Output& out) { tile256<V, Block, 1>(panel, x, t, g, groups, out); });
+          [&](std::int64_t t, const Output& out) {
+            tile256<V, typename Unpack::Format, kTile>(panel, x, t, g, groups, out);
+          },
+          [&](std::int64_t t, const Output& out) {
+            tile256<V, typename Unpack::Format, 4>(panel, x, t, g, groups, out);
+          },
+          [&](std::int64_t t, const Output& out) {
+            tile256<V, typename Unpack::Format, 2>(panel, x, t, g, groups, out);
+          },
+          [&](std::int64_t t, const Output& out) {
+            tile256<V, typename Unpack::Format, 1>(panel, x, t, g, groups, out);
+          });
     }
   }
 }

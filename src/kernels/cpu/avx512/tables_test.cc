@@ -229,7 +229,7 @@ TEST_P(Tables, ProductsAgreeBitForBit) {
   // Rows around 16 and 32, tokens around 4 and tiles of 6, columns within and beyond a panel.
   constexpr Shape kShapes[] = {{1, 1, 1},   {15, 2, 1},  {16, 3, 1},  {33, 1, 2},  {17, 3, 3},  {20, 2, 4},
                                {1, 1, 5},   {16, 3, 6},  {17, 2, 7},  {31, 1, 8},  {32, 2, 12}, {33, 3, 13},
-                               {50, 3, 19}, {40, 18, 5}, {18, 33, 9}, {48, 19, 3}, {70, 5, 37}};
+                               {50, 3, 19}, {40, 18, 5}, {18, 33, 9}, {48, 19, 3}, {70, 5, 37}, {35, 3, 71}};
   for (const DType type : computable())
     for (const Shape& shape : kShapes) {
       const bool long_row = quant::info(type).act == quant::ActFormat::g256 && shape.groups > 5;
@@ -240,7 +240,7 @@ TEST_P(Tables, ProductsAgreeBitForBit) {
 TEST_P(Tables, ProductsOfExtremesAgreeBitForBit) {
   for (const DType type : computable())
     for (const Fill fill : kEnds)
-      for (const std::int64_t n : {1, 3, 4, 9}) expect_same_product(*table_, type, {34, 2, n}, fill);
+      for (const std::int64_t n : {1, 3, 4, 9, 65}) expect_same_product(*table_, type, {34, 2, n}, fill);
 }
 
 // One call with jobs of all formats in turn, of which a table may pass some on to another one.
@@ -401,7 +401,7 @@ TEST_P(Tables, ElementsAgreeBitForBit) {
     const Guarded<float> y(awkward(count, 2));
     expect_same(*table_, x, [&](const Table& t, Stream& s, float* out) { t.add(s, out, y.data(), count); });
     expect_same(*table_, x, [&](const Table& t, Stream& s, float* out) { t.softcap(s, out, 30.0f, count); });
-    for (const Activation act : {Activation::silu, Activation::gelu_tanh})
+    for (const Activation act : {Activation::silu, Activation::gelu_tanh, Activation::sigmoid})
       expect_same(*table_, x, [&](const Table& t, Stream& s, float* out) { t.glu(s, act, out, y.data(), out, count); });
     const Guarded<float> bias(awkward(count, 3));
     std::vector<float> rows = x;
