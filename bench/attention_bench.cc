@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "table_main.h"
 
 namespace {
 
@@ -110,7 +111,7 @@ struct Setup {
 
 void prefill(benchmark::State& state, Shape shape) {
   Setup setup(shape, state.range(0), static_cast<int>(state.range(1)), 1);
-  const Table& table = *available_tables().front();
+  const Table& table = bench_table();
   for (auto _ : state) setup.attend(table, 0);
   const double macs = setup.visible_pairs() * shape.heads * shape.dim * 2;
   state.counters["GMAC/s"] =
@@ -120,7 +121,7 @@ void prefill(benchmark::State& state, Shape shape) {
 void decode(benchmark::State& state, Shape shape) {
   constexpr std::int64_t kLayers = 16;  // 64 MiB and more of KV: beyond the last cache.
   Setup setup(shape, 1, static_cast<int>(state.range(0)), kLayers);
-  const Table& table = *available_tables().front();
+  const Table& table = bench_table();
   std::size_t which = 0;
   for (auto _ : state) {
     setup.attend(table, which);
@@ -133,7 +134,7 @@ void decode(benchmark::State& state, Shape shape) {
 
 void kv_writes(benchmark::State& state, Shape shape) {
   Setup setup(shape, state.range(0), 1, 1);
-  const Table& table = *available_tables().front();
+  const Table& table = bench_table();
   const KvRun run{.first_row = 0, .count = setup.n, .first_position = kDepth, .blocks = setup.tables[0].data()};
   for (auto _ : state) {
     table.kv_write(setup.stream, {.k = setup.k.data(), .v = setup.v.data(), .layer = setup.layer, .runs = {&run, 1}});
@@ -161,4 +162,4 @@ BENCHMARK_CAPTURE(kv_writes, gemma_q8, kGemmaFullQ8)->Arg(1)->Arg(512);
 
 }  // namespace
 
-BENCHMARK_MAIN();
+LODE_BENCH_MAIN()

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "table_main.h"
 
 namespace lode::kernels {
 namespace {
@@ -25,7 +26,7 @@ void product(benchmark::State& state, quant::DType type) {
   ThreadPool pool(static_cast<int>(state.range(3)));
   const std::size_t scratch = scratch_bytes_per_thread(cols, 256);
   std::vector<std::byte> room(acts_bytes(n, cols) + 64), scratch_room(scratch * pool.size() + 64);
-  const Table* table = available_tables().front();
+  const Table* table = &bench_table();
   Stream stream{.ops = table, .pool = &pool, .scratch = aligned(scratch_room), .scratch_bytes_per_thread = scratch};
   const MatmulJob job{&w, y.data(), rows};
   Acts acts;
@@ -45,7 +46,7 @@ void quantize(benchmark::State& state, quant::DType type) {
   std::vector<float> x(n * cols, 0.5f);
   ThreadPool pool(1);
   std::vector<std::byte> room(acts_bytes(n, cols) + 64), scratch(1 << 20);
-  const Table* table = available_tables().front();
+  const Table* table = &bench_table();
   Stream stream{.ops = table, .pool = &pool, .scratch = scratch.data(), .scratch_bytes_per_thread = scratch.size()};
   const MatmulJob job{&w, nullptr, 0};
   Acts acts;
@@ -118,4 +119,4 @@ LODE_PRODUCT(gemma_down, q4_k, 640, 2048, 1, 2);
 }  // namespace
 }  // namespace lode::kernels
 
-BENCHMARK_MAIN();
+LODE_BENCH_MAIN()

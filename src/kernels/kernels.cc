@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "kernels/cpu/avx512/ops.h"
 #include "kernels/cpu/generic/attention.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/split.h"
@@ -12,8 +13,13 @@ namespace lode::kernels {
 std::vector<const Table*> available_tables() {
   std::vector<const Table*> tables;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
-    tables.push_back(&avx2::kTable);
+  // The compiler's run-time library also asks XGETBV whether the operating system keeps the wide registers.
+  const bool has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
+    tables.push_back(&avx512::table());
+  if (has_avx2) tables.push_back(&avx2::kTable);
 #endif
   tables.push_back(&generic::kTable);
   return tables;
