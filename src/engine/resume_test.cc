@@ -1,5 +1,6 @@
 // Resuming is exact on every family: a random prefix is stored, evicted in part, perhaps restarted over, and the rest
 // computed from whatever is left; every logit equals the uninterrupted run's, bit for bit.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
