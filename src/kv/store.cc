@@ -276,8 +276,11 @@ void StoreImpl::retry_dropped_writes() {
 void StoreImpl::write_unwritten(WhenFull when_full, std::int64_t deadline_ns) {
   std::vector<Copy*> left;
   index_.for_each([&](Block& b) {
-    for (Copy& c : b.copies)
-      if (packer_->wants(c)) left.push_back(&c);
+    for (Copy& c : b.copies) {
+      // A live sequence's last state is worth writing when the process ends, not each second.
+      const bool passing = recurrent(c.group.v) && !c.keep;
+      if (packer_->wants(c) && !(passing && when_full == WhenFull::stop)) left.push_back(&c);
+    }
   });
   std::sort(left.begin(), left.end(), [](const Copy* a, const Copy* b) { return a->block->index > b->block->index; });
   std::vector<Copy*> chain;
