@@ -45,6 +45,15 @@ def test_plan_adds_up(gemma):
     assert plan['disk_folder'] is None and plan['arena_bytes_max'] >= plan['sequence_bytes']
 
 
+def test_plan_of_q8_0_is_smaller_and_advised(gemma):
+    """A context that f16 has no room for: the refusal names q8_0, and with it the plan holds."""
+    limits = ['--memory', '600MiB', '--kv-disk', 'off', '-c', 32768]
+    f16 = lode('plan', gemma, *limits)
+    assert f16.returncode == 1 and '-c 32768 fits with -ctk q8_0 -ctv q8_0' in f16.stderr, f16
+    plan = json.loads(lode('plan', gemma, *limits, '-ctk', 'q8_0', '-ctv', 'q8_0', '--json').stdout)
+    assert plan['k_type'] == plan['v_type'] == 'q8_0' and plan['context'] == 32768
+
+
 def test_what_cannot_fit_is_refused_before_it_is_read(gemma):
     """Reading 236 MiB of weights under 100 MiB must be refused with numbers and advice, without reading them first."""
     for command in ('plan', 'serve'):

@@ -22,6 +22,17 @@ def test_golden_logits(shared_data, workdir, name):
     assert nmse <= GOLDENS[name], f'{name}: NMSE {nmse:.3g}, allowed {GOLDENS[name]:.0e}'
 
 
+@pytest.mark.parametrize('name', GOLDENS)
+@pytest.mark.parametrize('types', [('q8_0', 'q8_0'), ('q8_0', 'f16'), ('f16', 'q8_0')], ids='-'.join)
+def test_golden_logits_of_q8_0(shared_data, workdir, name, types):
+    """Codes of 8 bits cost 2.1e-4 (llama) and 1.7e-4 (gemma3) here, K two thirds of it; a wrong rotation costs more than 0.1."""
+    ids = json.loads((shared_data / 'arch' / f'{name}.tokens.json').read_text())
+    wanted = np.load(shared_data / 'arch' / f'{name}.logits.npy').astype(np.float64)
+    found = logits(shared_data / 'arch' / f'{name}.gguf', ids, workdir, '-ctk', types[0], '-ctv', types[1]).astype(np.float64)
+    nmse = ((found - wanted) ** 2).sum() / (wanted ** 2).sum()
+    assert nmse <= 4e-4, f'{name}: NMSE {nmse:.3g}'
+
+
 def test_golden_notices_a_wrong_context(shared_data, workdir):
     """The goldens can fail: other ids in the first half change the later logits by far more than the tolerance."""
     ids = json.loads((shared_data / 'arch' / 'llama.tokens.json').read_text())
@@ -54,11 +65,11 @@ CHUNKS = [['-t', 2, '--chunk', 64]] + [['-t', 2, '--chunk', c] for c in (1, 31, 
 
 
 @pytest.mark.parametrize('name', ['llama', 'gemma3'])
-@pytest.mark.parametrize('kv', ['f16', 'f32'])
-def test_bits_of_tiny_models(shared_data, workdir, name, kv):
+@pytest.mark.parametrize('types', [('f16', 'f16'), ('f32', 'f32'), ('q8_0', 'q8_0'), ('q8_0', 'f16')], ids='-'.join)
+def test_bits_of_tiny_models(shared_data, workdir, name, types):
     """600 tokens: more than one chunk of 512, two spans of attention and many windows of 32."""
     ids = some_ids(600, 128, 5)
-    arms = [args + ['-ctk', kv, '-ctv', kv] for args in CHUNKS + [['-t', 1, '--chunk', 100, '--isa', 'generic'],
+    arms = [args + ['-ctk', types[0], '-ctv', types[1]] for args in CHUNKS + [['-t', 1, '--chunk', 100, '--isa', 'generic'],
                                                                   ['-t', 2, '--chunk', 512, '--isa', 'avx2']]]
     assert_same(arms, ids, shared_data / 'arch' / f'{name}.gguf', workdir)
 
@@ -66,6 +77,13 @@ def test_bits_of_tiny_models(shared_data, workdir, name, kv):
 def test_bits_of_real_models(model, workdir):
     """97 tokens: no multiple of a block, threads and chunks of every kind."""
     assert_same(CHUNKS, some_ids(97, 49000, 1), model, workdir)
+
+
+def test_bits_of_real_models_in_q8_0(model, workdir):
+    q8 = ['-ctk', 'q8_0', '-ctv', 'q8_0']
+    assert_same([args + q8 for args in CHUNKS], some_ids(97, 49000, 6), model, workdir)
+    assert_same([args + q8 for args in (['-t', 2, '--isa', 'avx2'], ['-t', 2, '--isa', 'generic', '--chunk', 7])],
+                some_ids(12, 49000, 7), model, workdir)
 
 
 def test_bits_of_real_models_generic(model, workdir):

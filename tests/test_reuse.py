@@ -5,6 +5,8 @@ import socket
 import threading
 import time
 
+import pytest
+
 import lode_client as lc
 
 QUESTIONS = ['What is the secret code of the lighthouse?', 'Which licence is named first?', 'Who may copy this text?',
@@ -78,6 +80,24 @@ def test_cold_warm_batched_restored(model, serve, request):
             assert restored.cache['by_tier']['disk'] > 0, restored.cache
 
 
+@pytest.mark.parametrize('types', [('q8_0', 'q8_0'), ('f16', 'q8_0')], ids='-'.join)
+def test_cold_warm_restored_in_q8_0(gemma, serve, types):
+    """The same over the other KV types: both sides, and one of them."""
+    prompt = lc.ask(lc.long_text(6000), QUESTIONS[0])
+    server = serve(gemma, '-ctk', types[0], '-ctv', types[1])
+    cold = ask_cold(server, prompt, 'cold')
+    first, warm = (lc.complete(server.port, prompt, logprobs=2) for _ in range(2))
+    assert server.stop() == 0
+    server = serve(gemma, '-ctk', types[0], '-ctv', types[1])
+    restored = lc.complete(server.port, prompt, logprobs=2)
+    for reply in (first, warm, restored):
+        check_account(reply)
+        assert reply.same_as(cold)
+    least = (cold.usage['prompt_tokens'] - 1) // 32 * 32
+    assert reused(first) == 0 and reused(warm) >= least and reused(restored) >= least, (warm.cache, restored.cache)
+    assert restored.cache['by_tier']['disk'] > 0, restored.cache
+
+
 def test_shared_first_part_is_reused_after_restart(gemma, serve):
     """A prompt that shares the first 60% of a stored one computes only the rest, windows or not."""
     text = lc.long_text(12000)
@@ -116,13 +136,13 @@ def test_salts_share_nothing(gemma, serve):
     assert reused(lc.complete(server.port, prompt, cache_salt='a')) >= a.usage['prompt_tokens'] - 32
 
 
-def test_another_kv_type_shares_nothing(gemma, serve):
+@pytest.mark.parametrize('types', [('f32', 'f32'), ('q8_0', 'q8_0'), ('f16', 'q8_0')], ids='-'.join)
+def test_another_kv_type_shares_nothing(gemma, serve, types):
     prompt = lc.ask(lc.long_text(3000), 'Why?')
-    serve(gemma).stop()
     server = serve(gemma)
     lc.complete(server.port, prompt)
     server.stop()
-    server = serve(gemma, '-ctk', 'f32', '-ctv', 'f32')
+    server = serve(gemma, '-ctk', types[0], '-ctv', types[1])
     assert reused(lc.complete(server.port, prompt)) == 0
 
 
