@@ -47,7 +47,7 @@ def test_plan_adds_up(gemma):
 
 def test_plan_of_q8_0_is_smaller_and_advised(gemma):
     """A context that f16 has no room for: the refusal names q8_0, and with it the plan holds."""
-    limits = ['--memory', '600MiB', '--kv-disk', 'off', '-c', 32768]
+    limits = ['--memory', '400MiB', '--kv-disk', 'off', '-c', 32768]
     f16 = lode('plan', gemma, *limits)
     assert f16.returncode == 1 and '-c 32768 fits with -ctk q8_0 -ctv q8_0' in f16.stderr, f16
     plan = json.loads(lode('plan', gemma, *limits, '-ctk', 'q8_0', '-ctv', 'q8_0', '--json').stdout)
