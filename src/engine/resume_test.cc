@@ -2,7 +2,6 @@
 // computed from whatever is left; every logit equals the uninterrupted run's, bit for bit.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -33,7 +32,8 @@ class ResumeTest : public ::testing::TestWithParam<std::tuple<const char*, kerne
     const Status loaded = load_model(options, gguf::LoadMode::mmap, rt_);
     ASSERT_TRUE(loaded.ok()) << loaded.message();
     make_workspace(rt_, 2, {.rows = kChunk, .outputs = kChunk, .runs = 1, .context = kTokens});
-    folder_ = fs::temp_directory_path() / fmt::format("lode_resume_test_{}_{}_{}", ::getpid(), family, int(type));
+    folder_ =
+        fs::temp_directory_path() / fmt::format("lode_resume_test_{}_{}_{}", std::random_device{}(), family, int(type));
     fs::remove_all(folder_);
     config_.groups.assign(rt_.model->groups().begin(), rt_.model->groups().end());
     config_.k_type = config_.v_type = type;
