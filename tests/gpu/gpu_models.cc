@@ -1,0 +1,214 @@
+// Whole models on the device: goldens, chunk invariance, greedy text, speed.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "base/npy.h"
+#include "gpu_commands.h"
+#include "gpu_runner.h"
+#include "model/simple_kv.h"
+
+namespace lode::gpu {
+namespace {
+
+using kernels::DeviceNumerics;
+using kernels::KvType;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::vector<TokenId> read_ids(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::vector<TokenId> ids;
+  for (char c = 0; in >> c;) {
+    if (c < '0' || c > '9') continue;
+    in.unget();
+    TokenId id = 0;
+    in >> id;
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+std::int32_t largest(std::span<const float> x) {
+  return static_cast<std::int32_t>(std::max_element(x.begin(), x.end()) - x.begin());
+}
+
+int line(const char* name, double value, double bound) {
+  const bool ok = value <= bound;  // NaN fails.
+  std::printf("  %-44s %10.3g  (at most %.0e)  %s\n", name, value, bound, ok ? "ok" : "FAILED");
+  return ok ? 0 : 1;
+}
+
+}  // namespace
+
+int run_goldens(const std::filesystem::path& folder) {
+  int failed = 0;
+  for (const auto& [name, tolerance] : {std::pair{"llama", 1e-6}, {"gemma3", 1e-4}, {"qwen2", 1e-6}, {"qwen3", 1e-6}}) {
+    const std::string base = (folder / name).string();
+    if (!std::filesystem::exists(base + ".gguf")) {
+      std::printf("%s: absent\n", name);
+      continue;
+    }
+    const auto ids = read_ids(base + ".tokens.json");
+    const Npy want = must(read_npy(base + ".logits.npy"), "golden logits");
+    std::printf("%s: NMSE against the golden logits, or 0 where bits agree\n", name);
+    {
+      Runner fast(base + ".gguf", DeviceNumerics::fast, {96, 96, 1, 96});
+      failed += line("fast, f32 KV, one chunk", nmse(fast.run(ids, 96, KvType::f32, false), want.data), tolerance);
+      failed += line("fast, f32 KV, token by token, graphs", nmse(fast.run(ids, 1, KvType::f32, true), want.data), tolerance);
+      failed += line("fast, f16 KV, one chunk (tiles)", nmse(fast.run(ids, 96, KvType::f16, false), want.data), 1e-4);
+      failed += line("fast, f16 KV, chunks of 40", nmse(fast.run(ids, 40, KvType::f16, false), want.data), 1e-4);
+      failed += line("fast, f16 KV, token by token, graphs", nmse(fast.run(ids, 1, KvType::f16, true), want.data), 1e-4);
+    }
+    Runner exact(base + ".gguf", DeviceNumerics::deterministic, {96, 96, 1, 96});
+    for (const KvType type : {KvType::f32, KvType::f16}) {
+      const auto first = exact.run(ids, 96, type, false);
+      failed += line(type == KvType::f32 ? "deterministic, f32 KV" : "deterministic, f16 KV", nmse(first, want.data),
+                     type == KvType::f32 ? tolerance : 1e-4);
+      for (const std::int64_t chunk : {1, 31, 32, 33, 64}) {
+        const auto other = exact.run(ids, chunk, type, chunk == 1);
+        const bool same = std::memcmp(first.data(), other.data(), first.size() * 4) == 0;
+        const std::string label = "bits of chunk " + std::to_string(chunk) + " = of one chunk";
+        failed += line(label.c_str(), same ? 0 : 1, 0);
+      }
+    }
+  }
+  return failed;
+}
+
+int run_text(const std::filesystem::path& path) {
+  constexpr std::int64_t kPrompt = 40, kTokens = 64;
+  const model::StepLimits limits{64, 64, 1, kPrompt + kTokens};
+  Runner gpu(path, DeviceNumerics::fast, limits);
+  // The CPU's best table over plain memory.
+  const auto file = must(gguf::File::open(path, {}), "the file");
+  const auto model = must(model::Model::load(*file), "the model");
+  ThreadPool pool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  const std::size_t per_thread =
+      align_up(kernels::scratch_bytes_per_thread(model->facts().cols_max, model->facts().head_dim_max), 64);
+  model::Workspace thread_scratch(per_thread * static_cast<std::size_t>(pool.size()));
+  model::Workspace scratch(model->scratch_bytes(limits));
+  kernels::Stream stream{kernels::available_tables().front(), &pool, thread_scratch.data(), per_thread, nullptr};
+
+  std::vector<TokenId> ids;
+  for (std::int64_t i = 0; i < kPrompt; ++i) ids.push_back(static_cast<TokenId>(100 + i * 7919 % 40000));
+  model::test::SimpleKv cpu_kv(model->groups(), KvType::f16, 1);
+  auto gpu_kv = gpu.make_kv(KvType::f16, 1, kPrompt + kTokens);
+  std::vector<float> cpu_logits(static_cast<std::size_t>(gpu.vocab()));
+  std::int64_t clear = 0, agree = 0, at = 0;
+  double worst = 0;
+  for (std::int64_t n = 0; n < kTokens; ++n) {
+    const std::span<const TokenId> part = std::span(ids).subspan(static_cast<std::size_t>(at));
+    const std::int64_t count = static_cast<std::int64_t>(part.size());
+    const std::int32_t rows[] = {static_cast<std::int32_t>(count - 1)};
+    std::vector<std::int64_t> positions;
+    for (std::int64_t i = 0; i < count; ++i) positions.push_back(at + i);
+    must(model->forward(stream, {part, positions, rows}, cpu_kv.prepare({{0, count}}), limits, scratch.data(),
+                        cpu_logits.data()),
+         "the CPU's step");
+    cpu_kv.advance();
+    const DeviceKv::Part one[] = {{0, count}};
+    gpu.step(*gpu_kv, one, part, rows, count == 1);
+    const auto got = gpu.logits(1);
+    worst = std::max(worst, nmse(got, cpu_logits));
+    const std::int32_t best = largest(cpu_logits);
+    std::vector<float> sorted = cpu_logits;
+    std::nth_element(sorted.begin(), sorted.begin() + 1, sorted.end(), std::greater<>());
+    if (cpu_logits[static_cast<std::size_t>(best)] - sorted[1] > 0.3f) {
+      ++clear;
+      agree += largest(got) == best;
+    }
+    at += count;
+    ids.push_back(best);
+  }
+  std::printf("%s: %lld of %lld tokens with a lead over 0.3 agree; largest NMSE of logits %.3g\n",
+              path.filename().string().c_str(), static_cast<long long>(agree), static_cast<long long>(clear), worst);
+  return agree == clear ? 0 : 1;
+}
+
+namespace {
+
+// A prompt of `count` tokens in chunks of 2,048, the last logits wanted; seconds.
+double prompt(Runner& r, DeviceKv& kv, std::int64_t count) {
+  const auto start = Clock::now();
+  std::vector<TokenId> ids;
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t now = std::min<std::int64_t>(2048, count - done);
+    ids.resize(static_cast<std::size_t>(now));
+    for (std::int64_t i = 0; i < now; ++i) ids[static_cast<std::size_t>(i)] = static_cast<TokenId>((done + i) * 7919 % 40000);
+    const std::int32_t row[] = {static_cast<std::int32_t>(now - 1)};
+    const DeviceKv::Part one[] = {{0, now}};
+    done += now;
+    r.step(kv, one, ids, done == count ? std::span<const std::int32_t>(row) : std::span<const std::int32_t>(), false);
+    must(r.device().finish(), "a chunk");
+  }
+  return seconds_since(start);
+}
+
+// `count` greedy tokens, each chosen on the CPU from downloaded logits; seconds.
+double generate(Runner& r, DeviceKv& kv, std::int64_t count) {
+  std::vector<TokenId> ids{17};
+  const std::int32_t row[] = {0};
+  const DeviceKv::Part one[] = {{0, 1}};
+  const auto start = Clock::now();
+  for (std::int64_t i = 0; i < count; ++i) {
+    r.step(kv, one, ids, row, true);
+    ids[0] = largest(r.logits(1));
+  }
+  return seconds_since(start);
+}
+
+template <typename Fn>
+double best_of(int times, Fn&& fn) {
+  std::vector<double> all;
+  for (int i = 0; i < times; ++i) all.push_back(fn());
+  std::sort(all.begin(), all.end());
+  return all[all.size() / 2];  // The median.
+}
+
+}  // namespace
+
+int run_speed(const std::filesystem::path& path) {
+  const std::int64_t deep = 16384, context = deep + 4096 + 128;
+  const auto start = Clock::now();
+  Runner r(path, DeviceNumerics::fast, {2048, 8, 8, context});
+  std::printf("%s: loaded in %.1f s\n", path.filename().string().c_str(), seconds_since(start));
+  auto kv = r.make_kv(KvType::f16, 1, context);
+  const auto at = [&](std::int64_t tokens) { kv->set_length(0, tokens); };
+  const auto report = [](const char* name, double tokens, double seconds, double goal) {
+    std::printf("  %-16s %10.1f tok/s  %8.3f ms %s", name, tokens / seconds, 1e3 * seconds / tokens, "a token");
+    if (goal > 0) std::printf("  (llama.cpp %.0f: %.2fx)", goal, tokens / seconds / goal);
+    std::printf("\n");
+  };
+  at(0), prompt(r, *kv, 4096);  // Warm.
+  report("pp512", 512, best_of(3, [&] { return at(0), prompt(r, *kv, 512); }), 9546);
+  report("pp4096", 4096, best_of(3, [&] { return at(0), prompt(r, *kv, 4096); }), 10451);
+  at(0), generate(r, *kv, 8);
+  report("tg64", 64, best_of(5, [&] { return at(0), generate(r, *kv, 64); }), 264);
+  at(0), prompt(r, *kv, deep);
+  report("pp4096 @d16384", 4096, best_of(2, [&] { return at(deep), prompt(r, *kv, 4096); }), 7471);
+  at(deep), generate(r, *kv, 8);
+  report("tg64 @d16384", 64, best_of(5, [&] { return at(deep), generate(r, *kv, 64); }), 207);
+  return 0;
+}
+
+int run_steps(const std::filesystem::path& path) {
+  Runner r(path, DeviceNumerics::fast, {2048, 8, 8, 20000});
+  auto kv = r.make_kv(KvType::f16, 1, 20000);
+  kv->set_length(0, 16384);
+  std::vector<TokenId> ids{17};
+  const std::int32_t row[] = {0};
+  const DeviceKv::Part one[] = {{0, 1}};
+  for (int i = 0; i < 2; ++i) r.step(*kv, one, ids, row, false);
+  must(r.device().finish(), "steps");
+  kv->set_length(0, 0);
+  prompt(r, *kv, 2048);
+  return 0;
+}
+
+}  // namespace lode::gpu
