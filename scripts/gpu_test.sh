@@ -69,6 +69,7 @@ add() {
 while read -r source; do add "$source" "$nvcc" "${cuda[@]}"; done < <(ls -S src/kernels/cuda/*.cu)
 while read -r source; do
   case $source in
+    tests/gpu/*) add "$source" g++ "${flags[@]}" ;;
     *_test.cc | *_fuzz.cc) continue ;;
     src/kernels/cpu/avx2/*) [[ $(uname -m) != x86_64 ]] || add "$source" g++ "${flags[@]}" "${avx2[@]}" ;;
     src/kernels/cpu/avx512/*) add "$source" g++ "${flags[@]}" "${avx2[@]}" -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni ;;

@@ -13,6 +13,8 @@ int run_goldens(const std::filesystem::path& folder);
 int run_text(const std::filesystem::path& model);
 // Prompt and generation speed of a model, with and without a long context before.
 int run_speed(const std::filesystem::path& model);
+// Products of one token alone: bandwidth by shape.
+int run_matvec();
 // A few decode steps without graphs, for a profiler.
 int run_steps(const std::filesystem::path& model);
 

@@ -163,6 +163,17 @@ double generate(Runner& r, DeviceKv& kv, std::int64_t count) {
   return seconds_since(start);
 }
 
+// The same without waiting for logits: what the device itself takes.
+double replay_only(Runner& r, DeviceKv& kv, std::int64_t count) {
+  const TokenId ids[] = {17};
+  const std::int32_t row[] = {0};
+  const DeviceKv::Part one[] = {{0, 1}};
+  const auto start = Clock::now();
+  for (std::int64_t i = 0; i < count; ++i) r.step(kv, one, ids, row, true);
+  must(r.device().finish(), "steps");
+  return seconds_since(start);
+}
+
 template <typename Fn>
 double best_of(int times, Fn&& fn) {
   std::vector<double> all;
@@ -190,10 +201,62 @@ int run_speed(const std::filesystem::path& path) {
   report("pp4096", 4096, best_of(3, [&] { return at(0), prompt(r, *kv, 4096); }), 10451);
   at(0), generate(r, *kv, 8);
   report("tg64", 64, best_of(5, [&] { return at(0), generate(r, *kv, 64); }), 264);
+  report("  device alone", 64, best_of(5, [&] { return at(0), replay_only(r, *kv, 64); }), 0);
   at(0), prompt(r, *kv, deep);
   report("pp4096 @d16384", 4096, best_of(2, [&] { return at(deep), prompt(r, *kv, 4096); }), 7471);
   at(deep), generate(r, *kv, 8);
   report("tg64 @d16384", 64, best_of(5, [&] { return at(deep), generate(r, *kv, 64); }), 207);
+  report("  device alone", 64, best_of(5, [&] { return at(deep), replay_only(r, *kv, 64); }), 0);
+  return 0;
+}
+
+// Bandwidth of products of one token with Q4_K weights, shapes of an 8B model; weights rotate beyond the L2.
+int run_matvec() {
+  auto device = must(kernels::open_cuda({}), "the device");
+  kernels::Stream stream = device->stream();
+  struct Case {
+    const char* name;
+    std::int64_t jobs, rows, cols;
+  };
+  double total = 0;
+  for (const Case& c : {Case{"q, k, v (as 6144 x 4096)", 1, 6144, 4096}, {"o (4096 x 4096)", 1, 4096, 4096},
+                        {"gate, up (2 x 12288 x 4096)", 2, 12288, 4096}, {"down (4096 x 12288)", 1, 4096, 12288}}) {
+    const std::int64_t bytes = c.rows * quant::row_bytes(quant::DType::q4_k, c.cols);
+    const std::int64_t copies = std::max<std::int64_t>(4, (std::int64_t{600} << 20) / (bytes * c.jobs));
+    std::byte* weights = must(device->allocate(static_cast<std::uint64_t>(bytes * c.jobs * copies), "weights"), "weights");
+    must(device->fill(weights, 0x11, static_cast<std::uint64_t>(bytes * c.jobs * copies)), "weights");
+    std::byte* x = must(device->allocate(static_cast<std::uint64_t>(c.cols) * 4, "x"), "x");
+    must(device->fill(x, 0x3c, static_cast<std::uint64_t>(c.cols) * 4), "x");
+    std::byte* room = must(device->allocate(kernels::acts_bytes(1, c.cols), "x"), "x");
+    auto* y = reinterpret_cast<float*>(must(device->allocate(static_cast<std::uint64_t>(c.rows * c.jobs) * 4, "y"), "y"));
+    kernels::Acts acts;
+    kernels::acts_bind(acts, reinterpret_cast<const float*>(x), 1, c.cols, room);
+    const std::int64_t key[] = {7, c.rows, c.cols};
+    const auto enqueue = [&] {
+      for (std::int64_t i = 0; i < copies; ++i) {
+        std::vector<kernels::Matrix> w(static_cast<std::size_t>(c.jobs));
+        std::vector<kernels::MatmulJob> jobs;
+        for (std::int64_t j = 0; j < c.jobs; ++j) {
+          w[static_cast<std::size_t>(j)] = {quant::DType::q4_k, kernels::Layout::row_major,
+                                            weights + (i * c.jobs + j) * bytes, c.rows, c.cols};
+          jobs.push_back({&w[static_cast<std::size_t>(j)], y + j * c.rows, c.rows});
+        }
+        device->table().matmul(stream, jobs, acts);
+      }
+      return Status::success();
+    };
+    for (int i = 0; i < 3; ++i) must(device->replay(key, enqueue), "products");
+    must(device->finish(), "products");
+    const auto start = Clock::now();
+    constexpr int kTimes = 20;
+    for (int i = 0; i < kTimes; ++i) must(device->replay(key, enqueue), "products");
+    must(device->finish(), "products");
+    const double each = seconds_since(start) / static_cast<double>(kTimes * copies);
+    std::printf("  %-30s %7.2f us  %6.0f GB/s\n", c.name, each * 1e6, static_cast<double>(bytes * c.jobs) / each / 1e9);
+    total += each;
+    for (std::byte* at : {weights, x, room, reinterpret_cast<std::byte*>(y)}) device->release(at);
+  }
+  std::printf("  36 layers: %.3f ms\n", 36e3 * total);
   return 0;
 }
 

@@ -32,7 +32,7 @@ class DeviceKv final : public model::KvView {
  public:
   DeviceKv(kernels::Device& device, std::span<const model::CacheGroup> groups, kernels::KvType type,
            std::size_t sequences, std::int64_t tokens)
-      : device_(device), lengths_(sequences), tables_(sequences) {
+      : device_(device), type_(type), lengths_(sequences), tables_(sequences) {
     const std::int64_t blocks = (tokens + 31) / 32;
     for (const auto& g : groups) layouts_.push_back(model::block_layout(g, type, type));
     std::uint64_t bytes = 0;
@@ -72,6 +72,7 @@ class DeviceKv final : public model::KvView {
   void advance() {
     for (const Part& p : parts_) lengths_[p.sequence] += p.count;
   }
+  kernels::KvType type() const { return type_; }
   std::int64_t length(std::size_t sequence) const { return lengths_[sequence]; }
   void set_length(std::size_t sequence, std::int64_t tokens) { lengths_[sequence] = tokens; }
   std::span<const std::span<const kernels::KvRun>> all_runs() const { return spans_; }
@@ -86,6 +87,7 @@ class DeviceKv final : public model::KvView {
 
  private:
   kernels::Device& device_;
+  kernels::KvType type_;
   std::byte* memory_ = nullptr;
   std::vector<model::BlockLayout> layouts_;
   std::vector<std::int64_t> lengths_;
@@ -130,7 +132,7 @@ class Runner {
       return model_->forward(stream_, {ids, positions_, outputs}, kv, limits_, scratch_,
                              reinterpret_cast<float*>(logits_));
     };
-    const std::int64_t key[] = {1};
+    const std::int64_t key[] = {static_cast<std::int64_t>(kv.type())};
     must(graph ? device_->replay(key, forward) : forward(), "a step");
     kv.advance();
   }

@@ -1,7 +1,6 @@
 // Attention row by row over absolute spans of 256 tokens: for single tokens (decode), split over spans; for whatever
 // the tensor-core tiles do not take; and for every row where results must not depend on how a step was cut. A span's
-// (m, l, o) comes from that span alone, and spans merge in ascending order, by the same operations whether one block
-// runs through a row's spans or each span has its own block.
+// (m, l, o) comes from that span alone, and a second kernel joins a row's spans in ascending order.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
@@ -18,9 +17,10 @@ struct RowArgs {
   float* out;
   const float* sinks;
   std::byte* const* tables;
-  const std::int32_t *row_run, *rows;  // rows nullptr: block z is row z.
+  const std::int32_t *row_run, *rows;  // rows nullptr: block z is row first_row + z.
+  long long first_row;
   const long long* positions;
-  float* room;  // [rows, heads, spans, v_dim + 2] where split
+  float* room;  // [rows, heads, spans, v_dim + 2]: m, l, o of each span
   Q8 q8;        // Of out, where wanted.
   long long blocks, k_offset, v_offset, window, chunk;
   int heads, kv_heads, group, k_dim, v_dim, spans;  // group: query heads of a KV head
@@ -49,28 +49,38 @@ __device__ __forceinline__ void load8(const float* p, float (&v)[8]) {
   v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
 
-// Shared memory of a block: q [G, k_dim], s [G, 256], part [8, G, v_dim], o [G, v_dim], (m, l) [G, 2] of the span and
-// of the running state.
-template <int G>
+// Shared memory of a block: q [G, k_dim], s [G, 256], (m, l) [G], and a region a warp: V of its 32 tokens (f16: copied
+// there while scores are computed), then its part of o [G, v_dim].
+template <typename T, int G>
 struct Shared {
-  float *q, *s, *part, *o;
-  float2 *span, *state;
+  static constexpr bool kStaged = sizeof(T) == 2;
+  float *q, *s;
+  float2* span;
+  std::byte* regions;
+  int region_bytes;
+
+  static __host__ __device__ int region(int v_dim) {
+    const int part = G * v_dim * 4, staged = 32 * v_dim * 2;
+    return kStaged && staged > part ? staged : part;
+  }
+  static __host__ __device__ int bytes(int k_dim, int v_dim) {
+    return kWarps * region(v_dim) + (G * (k_dim + static_cast<int>(kSpanTokens)) + 2 * G) * 4;
+  }
+  __device__ __forceinline__ Shared(std::byte* base, int k_dim, int v_dim) {
+    regions = base;
+    region_bytes = region(v_dim);
+    q = reinterpret_cast<float*>(base + kWarps * region_bytes);
+    s = q + G * k_dim;
+    span = reinterpret_cast<float2*>(s + G * kSpanTokens);
+  }
+  __device__ __forceinline__ float* part(int warp) const {
+    return reinterpret_cast<float*>(regions + warp * region_bytes);
+  }
 };
-template <int G>
-__device__ __forceinline__ Shared<G> shared_of(float* base, int k_dim, int v_dim) {
-  Shared<G> r;
-  r.q = base;
-  r.s = r.q + G * k_dim;
-  r.part = r.s + G * kSpanTokens;
-  r.o = r.part + kWarps * G * v_dim;
-  r.span = reinterpret_cast<float2*>(r.o + G * v_dim);
-  r.state = r.span + G;
-  return r;
-}
 
 // Scores of the warp's block of 32 tokens: a lane has 8 tokens and every eighth dimension.
 template <typename T, int G>
-__device__ __forceinline__ void scores(const RowArgs& a, const Shared<G>& sh, const T* k, int lane, int at, int lo,
+__device__ __forceinline__ void scores(const RowArgs& a, const Shared<T, G>& sh, const T* k, int lane, int at, int lo,
                                        int hi) {
   const int tokens = (lane & 3) * 8, dim = lane >> 2;
   float acc[G][8] = {};
@@ -103,7 +113,7 @@ __device__ __forceinline__ void scores(const RowArgs& a, const Shared<G>& sh, co
 
 // The warp's part of o: its block of 32 tokens. v_dim / 8 lanes a token.
 template <typename T, int G>
-__device__ __forceinline__ void mix(const RowArgs& a, const Shared<G>& sh, const T* v, int lane, int warp, int lo,
+__device__ __forceinline__ void mix(const RowArgs& a, const Shared<T, G>& sh, const T* v, int lane, int warp, int lo,
                                     int hi) {
   const int lanes = a.v_dim / 8, tokens = 32 / lanes, mine = lane / lanes, dim = lane % lanes * 8;
   float acc[G][8] = {};
@@ -122,7 +132,9 @@ __device__ __forceinline__ void mix(const RowArgs& a, const Shared<G>& sh, const
       }
     }
   }
-  // Lanes that share dimensions add up, the lowest token's first.
+  // Lanes that share dimensions add up, the lowest token's first. The part takes the place of V: all have read it.
+  __syncwarp();
+  float* part = sh.part(warp);
 #pragma unroll
   for (int h = 0; h < G; ++h)
 #pragma unroll
@@ -132,20 +144,59 @@ __device__ __forceinline__ void mix(const RowArgs& a, const Shared<G>& sh, const
         const float next = __shfl_sync(0xffffffffu, acc[h][i], (lane + other * lanes) & 31);
         sum += next;
       }
-      if (mine == 0) sh.part[(warp * G + h) * a.v_dim + dim + i] = sum;
+      if (mine == 0) part[h * a.v_dim + dim + i] = sum;
     }
 }
 
-// (m, l) into sh.span and o into sh.o, from one span.
+__device__ __forceinline__ void copy_ahead(void* shared, const void* global) {
+#if __CUDA_ARCH__ >= 800
+  const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global));
+#else
+  *static_cast<uint4*>(shared) = *static_cast<const uint4*>(global);
+#endif
+}
+__device__ __forceinline__ void copies_arrive() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Block (span, KV head and part of its group, row): (m, l, o) of one span into the room.
 template <typename T, int G>
-__device__ void span_result(const RowArgs& a, const Shared<G>& sh, std::byte* const* table, long long span, int kv_head,
-                            int lo, int hi) {
+__global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
+  extern __shared__ float4 raw[];
+  wait_for_inputs();
+  const Shared<T, G> sh(reinterpret_cast<std::byte*>(raw), a.k_dim, a.v_dim);
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  const long long row = a.rows ? a.rows[blockIdx.z] : a.first_row + blockIdx.z;
+  const long long position = a.positions[row], first = first_visible(a, position);
+  const long long span = first / kSpanTokens + blockIdx.x;
+  if (span > position / kSpanTokens) return;
+  const int parts = (a.group + G - 1) / G, kv_head = static_cast<int>(blockIdx.y) / parts;
+  const int head0 = kv_head * a.group + static_cast<int>(blockIdx.y) % parts * G;
+  const int heads = min(G, (kv_head + 1) * a.group - head0);
+  const long long start = span * kSpanTokens;
+  const int lo = static_cast<int>(max(0ll, first - start));
+  const int hi = static_cast<int>(min(static_cast<long long>(kSpanTokens), position + 1 - start));
+
+  // The warp's block of 32 tokens. Its V is on its way while K is read.
   const bool sees = warp * 32 < hi && warp * 32 + 32 > lo;
-  const std::byte* block = sees ? table[span * (kSpanTokens / kBlockTokens) + warp] : nullptr;
+  const std::byte* block =
+      sees ? a.tables[a.row_run[row] * a.blocks + span * (kSpanTokens / kBlockTokens) + warp] : nullptr;
+  const T* v = reinterpret_cast<const T*>(block + a.v_offset) + static_cast<long long>(kv_head) * kBlockTokens * a.v_dim;
+  if constexpr (Shared<T, G>::kStaged) {
+    T* staged = reinterpret_cast<T*>(sh.regions + warp * sh.region_bytes);
+    if (sees)
+      for (int i = lane; i < kBlockTokens * a.v_dim / 8; i += 32) copy_ahead(staged + 8 * i, v + 8 * i);
+    v = staged;
+  }
+  for (int i = threadIdx.x; i < G * a.k_dim; i += kThreads)
+    sh.q[i] = i < heads * a.k_dim ? a.q[(row * a.heads + head0) * a.k_dim + i] * a.scale : 0.0f;
+  __syncthreads();
   if (sees) {
-    const T* k = reinterpret_cast<const T*>(block + a.k_offset) +
-                 static_cast<long long>(kv_head) * a.k_dim * kBlockTokens;
+    const T* k =
+        reinterpret_cast<const T*>(block + a.k_offset) + static_cast<long long>(kv_head) * a.k_dim * kBlockTokens;
     scores<T, G>(a, sh, k, lane, warp * 32, lo, hi);
   } else {
     for (int h = 0; h < G; ++h) sh.s[h * kSpanTokens + warp * 32 + lane] = kNone;
@@ -165,131 +216,81 @@ __device__ void span_result(const RowArgs& a, const Shared<G>& sh, std::byte* co
     l = warp_sum(l);
     if (lane == 0) sh.span[h] = make_float2(m, l);
   }
+  copies_arrive();
   __syncthreads();
-  const T* v = sees ? reinterpret_cast<const T*>(block + a.v_offset) +
-                          static_cast<long long>(kv_head) * kBlockTokens * a.v_dim
-                    : nullptr;
   mix<T, G>(a, sh, v, lane, warp, sees ? lo : 0, sees ? hi : 0);
   __syncthreads();
+  for (int at = threadIdx.x; at < heads * a.v_dim; at += kThreads) {
+    float o = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) o += sh.part(w)[at];
+    const int h = at / a.v_dim;
+    float* room =
+        a.room + ((blockIdx.z * a.heads + head0 + h) * static_cast<long long>(a.spans) + blockIdx.x) * (a.v_dim + 2);
+    room[2 + at % a.v_dim] = o;
+    if (at % a.v_dim == 0) room[0] = sh.span[h].x, room[1] = sh.span[h].y;
+  }
 }
 
-// What a span adds to the running (m, l).
-__device__ __forceinline__ float2 merged(float2 state, float2 span, float& keep, float& take) {
-  const float m = fmaxf(state.x, span.x);
-  keep = state.x == kNone ? 0.0f : expf(state.x - m);
-  take = span.x == kNone ? 0.0f : expf(span.x - m);
-  return make_float2(m, fmaf(state.y, keep, span.y * take));
-}
-__device__ __forceinline__ float finished(float o, float2 state, const float* sinks, int head) {
-  if (!sinks) return o / state.y;
-  const float sink = sinks[head], m = fmaxf(state.x, sink), a = expf(state.x - m);
-  return o * a / fmaf(state.y, a, expf(sink - m));
-}
-
-// Block (span or 0, KV head and part of its group, row).
-template <typename T, int G, bool kSplit>
-__global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
-  extern __shared__ float4 raw[];
-  wait_for_inputs();
-  const Shared<G> sh = shared_of<G>(reinterpret_cast<float*>(raw), a.k_dim, a.v_dim);
-  const int parts = (a.group + G - 1) / G, kv_head = static_cast<int>(blockIdx.y) / parts;
-  const int head0 = kv_head * a.group + static_cast<int>(blockIdx.y) % parts * G;
-  const int heads = min(G, (kv_head + 1) * a.group - head0);
-  const long long row = a.rows ? a.rows[blockIdx.z] : blockIdx.z;
-  const long long position = a.positions[row], first = first_visible(a, position);
-  const long long span0 = first / kSpanTokens, spans = position / kSpanTokens - span0 + 1;
-  const long long begin = kSplit ? blockIdx.x : 0, end = kSplit ? min(begin + 1, spans) : spans;
-  if (begin >= end) return;
-  std::byte* const* table = a.tables + a.row_run[row] * a.blocks;
-
-  for (int i = threadIdx.x; i < G * a.k_dim; i += kThreads)
-    sh.q[i] = i < heads * a.k_dim ? a.q[(row * a.heads + head0) * a.k_dim + i] * a.scale : 0.0f;
-  if (threadIdx.x < G) sh.state[threadIdx.x] = make_float2(kNone, 0);
-  float running[4] = {};  // G * v_dim <= 1,024: values threadIdx.x + 256 i of [G, v_dim].
+// Sum or maximum over a block in a fixed tree; every thread gets it.
+template <bool kMax>
+__device__ __forceinline__ float over_block(float v, float* room) {
+  v = kMax ? warp_max(v) : warp_sum(v);
+  if ((threadIdx.x & 31) == 0) room[threadIdx.x >> 5] = v;
   __syncthreads();
-  for (long long n = begin; n < end; ++n) {
-    const long long start = (span0 + n) * kSpanTokens;
-    const int lo = static_cast<int>(max(0ll, first - start));
-    const int hi = static_cast<int>(min(static_cast<long long>(kSpanTokens), position + 1 - start));
-    span_result<T, G>(a, sh, table, span0 + n, kv_head, lo, hi);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int at = static_cast<int>(threadIdx.x) + i * kThreads;
-      if (at >= heads * a.v_dim) continue;
-      float o = 0;
-      for (int w = 0; w < kWarps; ++w) o += sh.part[w * G * a.v_dim + at];
-      if constexpr (kSplit) {
-        const int h = at / a.v_dim;
-        float* room = a.room + ((blockIdx.z * a.heads + head0 + h) * static_cast<long long>(a.spans) + n) * (a.v_dim + 2);
-        room[2 + at % a.v_dim] = o;
-        if (at % a.v_dim == 0) room[0] = sh.span[h].x, room[1] = sh.span[h].y;
-      } else {
-        float keep, take;
-        merged(sh.state[at / a.v_dim], sh.span[at / a.v_dim], keep, take);
-        running[i] = fmaf(running[i], keep, o * take);
-      }
-    }
-    if constexpr (!kSplit) {
-      __syncthreads();
-      float keep, take;
-      if (threadIdx.x < G) sh.state[threadIdx.x] = merged(sh.state[threadIdx.x], sh.span[threadIdx.x], keep, take);
-      __syncthreads();
-    }
-  }
-  if constexpr (!kSplit) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int at = static_cast<int>(threadIdx.x) + i * kThreads;
-      if (at >= heads * a.v_dim) continue;
-      const int h = at / a.v_dim;
-      a.out[(row * a.heads + head0) * a.v_dim + at] = finished(running[i], sh.state[h], a.sinks, head0 + h);
-    }
-  }
+  float all = room[0];
+  for (int w = 1; w < static_cast<int>(blockDim.x + 31) / 32; ++w) all = kMax ? fmaxf(all, room[w]) : all + room[w];
+  __syncthreads();
+  return all;
 }
 
-// A block a (head, row), a thread a dimension.
-__global__ void merge_kernel(RowArgs a) {
+// A block a (head, row) of a multiple of 32 threads; thread i has dimension i of o. Spans in ascending order.
+__global__ void __launch_bounds__(kThreads) merge_kernel(RowArgs a) {
+  extern __shared__ float4 raw[];
+  float* weight = reinterpret_cast<float*>(raw);  // [spans]
+  __shared__ float room8[8];
   wait_for_inputs();
-  const long long row = a.rows ? a.rows[blockIdx.y] : blockIdx.y;
+  const long long row = a.rows ? a.rows[blockIdx.y] : a.first_row + blockIdx.y;
   const long long position = a.positions[row], first = first_visible(a, position);
   const int spans = static_cast<int>(position / kSpanTokens - first / kSpanTokens + 1);
-  const int head = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x);
-  const float* room = a.room + (blockIdx.y * a.heads + head) * static_cast<long long>(a.spans) * (a.v_dim + 2);
-  float2 state = make_float2(kNone, 0);
-  float o = 0;
-#pragma unroll 4
-  for (int n = 0; n < spans; ++n, room += a.v_dim + 2) {
-    float keep, take;
-    state = merged(state, make_float2(room[0], room[1]), keep, take);
-    o = fmaf(o, keep, room[2 + i] * take);
+  const int head = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x), step = a.v_dim + 2;
+  const float* room = a.room + (blockIdx.y * a.heads + head) * static_cast<long long>(a.spans) * step;
+  float top = a.sinks && i == 0 ? a.sinks[head] : kNone;
+  for (int n = i; n < spans; n += static_cast<int>(blockDim.x)) top = fmaxf(top, room[static_cast<long long>(n) * step]);
+  top = over_block<true>(top, room8);
+  float l = a.sinks && i == 0 ? expf(a.sinks[head] - top) : 0.0f;
+  for (int n = i; n < spans; n += static_cast<int>(blockDim.x)) {
+    const float w = expf(room[static_cast<long long>(n) * step] - top);
+    weight[n] = w;
+    l = fmaf(room[static_cast<long long>(n) * step + 1], w, l);
   }
+  l = over_block<false>(l, room8);
+  if (i >= a.v_dim) return;
+  float o = 0;
+#pragma unroll 16
+  for (int n = 0; n < spans; ++n) o = fmaf(weight[n], room[static_cast<long long>(n) * step + 2 + i], o);
   const long long at = (row * a.heads + head) * a.v_dim + i;
-  const float y = finished(o, state, a.sinks, head);
+  const float y = o / l;
   a.out[at] = y;
   if (a.q8.q) store_q8(y, a.q8, at >> 5);  // v_dim is a multiple of 32 then.
 }
 
 template <typename T, int G>
-void launch_rows(CudaDevice& d, RowArgs a, std::int64_t rows, bool split) {
-  const std::size_t shared =
-      static_cast<std::size_t>(G * (a.k_dim + kSpanTokens + (kWarps + 1) * a.v_dim + 4)) * sizeof(float);
-  const dim3 grid(split ? static_cast<std::uint32_t>(a.spans) : 1,
+void launch_rows(CudaDevice& d, const RowArgs& a, std::int64_t rows) {
+  const int shared = Shared<T, G>::bytes(a.k_dim, a.v_dim);
+  const dim3 grid(static_cast<std::uint32_t>(a.spans),
                   static_cast<std::uint32_t>(a.kv_heads * ((a.group + G - 1) / G)), static_cast<std::uint32_t>(rows));
-  const auto prepare = [&](auto kernel) {
-    d.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
-            "shared memory of attention");
-    launch(d, "attention", kernel, grid, dim3(kThreads), shared, a);
-  };
-  if (split) prepare(rows_kernel<T, G, true>);
-  else prepare(rows_kernel<T, G, false>);
+  d.check(cudaFuncSetAttribute(rows_kernel<T, G>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+          "shared memory of attention");
+  launch(d, "attention", rows_kernel<T, G>, grid, dim3(kThreads), static_cast<std::size_t>(shared), a);
 }
 
 template <typename T>
-void pick_group(CudaDevice& d, const RowArgs& a, std::int64_t rows, bool split) {
-  if (a.group == 1) launch_rows<T, 1>(d, a, rows, split);
-  else if (a.group == 2) launch_rows<T, 2>(d, a, rows, split);
-  else if (a.group <= 4 || a.v_dim > 128) launch_rows<T, 4>(d, a, rows, split);
-  else launch_rows<T, 8>(d, a, rows, split);
+void pick_group(CudaDevice& d, const RowArgs& a, std::int64_t rows) {
+  if (a.group == 1) launch_rows<T, 1>(d, a, rows);
+  else if (a.group == 2) launch_rows<T, 2>(d, a, rows);
+  else if (a.group <= 4 || a.v_dim > 128) launch_rows<T, 4>(d, a, rows);
+  else launch_rows<T, 8>(d, a, rows);
 }
 
 }  // namespace
@@ -309,16 +310,20 @@ void attention_rows(CudaDevice& d, const AttentionArgs& args, std::byte* const* 
   const std::int64_t range = args.window > 0 && args.chunk > 0 ? std::min(args.window, args.chunk)
                                                                : std::max(args.window, args.chunk);
   if (range > 0) spans = std::min(spans, (range + kSpanTokens - 2) / kSpanTokens + 1);
-  const std::size_t need = static_cast<std::size_t>(rows * args.heads * spans * (layer.v_dim + 2));
-  const bool split = need <= args.span_room_floats && rows * layer.kv_heads < 8 * d.processors();
-  const bool q8_whole = split && all_rows && layer.v_dim % 32 == 0;
-  const Q8 q8 = q8_whole ? d.offer_q8(rows, args.heads * layer.v_dim) : Q8{};
-  const RowArgs a{.q = args.q,
+  // As many rows at a time as the room holds; one at least, or the caller has cut it too small.
+  const std::int64_t row_floats = args.heads * spans * (layer.v_dim + 2);
+  const std::int64_t at_once = std::min<std::int64_t>({rows, static_cast<std::int64_t>(args.span_room_floats) / row_floats, 65535});
+  if (at_once < 1) {
+    d.fail({Code::internal, "attention: the room for spans is smaller than one row's"});
+    return;
+  }
+  const bool whole = at_once == rows && all_rows && layer.v_dim % 32 == 0;
+  const Q8 q8 = whole ? d.offer_q8(rows, args.heads * layer.v_dim) : Q8{};
+  RowArgs a{.q = args.q,
                   .out = args.out,
                   .sinks = args.sinks,
                   .tables = tables,
                   .row_run = step.row_run,
-                  .rows = all_rows ? nullptr : step.rows,
                   .positions = reinterpret_cast<const long long*>(step.positions),
                   .room = args.span_room,
                   .q8 = q8,
@@ -335,12 +340,16 @@ void attention_rows(CudaDevice& d, const AttentionArgs& args, std::byte* const* 
                   .spans = static_cast<int>(spans),
                   .scale = args.scale,
                   .softcap = args.softcap};
-  if (layer.k_type == KvType::f16) pick_group<__half>(d, a, rows, split);
-  else pick_group<float>(d, a, rows, split);
-  if (split)
+  for (std::int64_t first = 0; first < rows; first += at_once) {
+    const std::int64_t now = std::min(at_once, rows - first);
+    a.first_row = first;
+    a.rows = all_rows ? nullptr : step.rows + first;
+    if (layer.k_type == KvType::f16) pick_group<__half>(d, a, now);
+    else pick_group<float>(d, a, now);
     launch(d, "merge of spans", merge_kernel,
-           dim3(static_cast<std::uint32_t>(args.heads), static_cast<std::uint32_t>(rows)),
-           dim3(static_cast<std::uint32_t>(layer.v_dim)), 0, a);
+           dim3(static_cast<std::uint32_t>(args.heads), static_cast<std::uint32_t>(now)),
+           dim3(static_cast<std::uint32_t>((layer.v_dim + 31) / 32 * 32)), static_cast<std::size_t>(spans) * 4, a);
+  }
   if (q8.q) d.made_q8(args.out, rows, args.heads * layer.v_dim, q8);
 }
 

@@ -1,5 +1,5 @@
-// Q4_K in place, the format most files use: a warp takes two rows of W, eight lanes one block of 256 columns (16 bytes
-// of codes and the 16-byte header a lane), so that four blocks of both rows are one pass of aligned 16-byte loads.
+// Q4_K in place, the format most files use: a warp takes a row or two of W, eight lanes one block of 256 columns
+// (16 bytes of codes and the 16-byte header a lane), so that four blocks are one pass of aligned 16-byte loads.
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec_jobs.cuh"
@@ -7,7 +7,7 @@
 namespace lode::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 4, kRows = 2, kAhead = 4;
+constexpr int kWarps = 4;
 
 struct Loaded {
   uint4 codes, head;
@@ -50,7 +50,7 @@ __device__ __forceinline__ void multiply(const Loaded& b, int pair, bool first_h
   }
 }
 
-template <int NC>
+template <int NC, int kRows, int kAhead>
 __global__ void __launch_bounds__(32 * kWarps) q4k_kernel(VecJobs v, Q8 x) {
   const int unit = static_cast<int>(blockIdx.x) * kWarps + (threadIdx.x >> 5), lane = threadIdx.x & 31;
   const bool active = unit < v.start[kVecJobs];
@@ -62,10 +62,9 @@ __global__ void __launch_bounds__(32 * kWarps) q4k_kernel(VecJobs v, Q8 x) {
   for (int r = 0; r < kRows; ++r) w[r] = v.w[job] + min(row + r, v.rows[job] - 1) * row_bytes;
 
   // The first blocks are on their way before the activations are ready.
-  constexpr int ahead = NC <= 2 ? kAhead : 1;
-  Loaded next[ahead][kRows];
+  Loaded next[kAhead][kRows];
 #pragma unroll
-  for (int i = 0; i < ahead; ++i) {
+  for (int i = 0; i < kAhead; ++i) {
     const int b = (lane >> 3) + 4 * i;
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
@@ -76,9 +75,9 @@ __global__ void __launch_bounds__(32 * kWarps) q4k_kernel(VecJobs v, Q8 x) {
   if (!active) return;
 
   float acc[kRows][NC] = {};
-  for (int base = lane >> 3; base < blocks; base += 4 * ahead) {
+  for (int base = lane >> 3; base < blocks; base += 4 * kAhead) {
 #pragma unroll
-    for (int i = 0; i < ahead; ++i) {
+    for (int i = 0; i < kAhead; ++i) {
       const int b = base + 4 * i;
       if (b >= blocks) break;
       int4 xa[NC], xb[NC];
@@ -94,7 +93,7 @@ __global__ void __launch_bounds__(32 * kWarps) q4k_kernel(VecJobs v, Q8 x) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const Loaded now = next[i][r];
-        const int later = b + 4 * ahead;
+        const int later = b + 4 * kAhead;
         if (later < blocks)
           next[i][r] = {load_once(w[r] + later * 144 + 16 + 16 * part), load_once(w[r] + later * 144)};
         multiply<NC>(now, pair, half == 0, xa, xb, d, acc[r]);
@@ -110,21 +109,26 @@ __global__ void __launch_bounds__(32 * kWarps) q4k_kernel(VecJobs v, Q8 x) {
     }
 }
 
+template <int NC, int kRows, int kAhead>
+void launch_q4k(CudaDevice& d, std::span<const MatmulJob> jobs, const Q8& x, std::int64_t first, std::int64_t n) {
+  const VecJobs v = vec_jobs(jobs, first, n, kRows);
+  launch(d, "matvec Q4_K", q4k_kernel<NC, kRows, kAhead>, dim3(blocks_for(v.start[kVecJobs], kWarps)),
+         dim3(32 * kWarps), 0, v, x);
+}
+
 }  // namespace
 
 bool matvec_q4k(CudaDevice& d, std::span<const MatmulJob> jobs, const Q8& x, std::int64_t first, std::int64_t n) {
   const std::int64_t cols = jobs[0].w->cols;
   for (const MatmulJob& job : jobs)
     if (reinterpret_cast<std::uintptr_t>(job.w->data) % 16 != 0) return false;
-  const VecJobs v = vec_jobs(jobs, first, n, kRows);
   const Q8 part{x.q + first * cols, x.scale + first * (cols / 32)};
-  const dim3 grid(blocks_for(v.start[kVecJobs], kWarps)), block(32 * kWarps);
   switch (n) {
-    case 1: launch(d, "matvec Q4_K", q4k_kernel<1>, grid, block, 0, v, part); break;
-    case 2: launch(d, "matvec Q4_K", q4k_kernel<2>, grid, block, 0, v, part); break;
+    case 1: launch_q4k<1, 1, 4>(d, jobs, part, first, n); break;
+    case 2: launch_q4k<2, 1, 4>(d, jobs, part, first, n); break;
     case 3:
-    case 4: launch(d, "matvec Q4_K", q4k_kernel<4>, grid, block, 0, v, part); break;
-    default: launch(d, "matvec Q4_K", q4k_kernel<8>, grid, block, 0, v, part); break;
+    case 4: launch_q4k<4, 2, 1>(d, jobs, part, first, n); break;
+    default: launch_q4k<8, 2, 1>(d, jobs, part, first, n); break;
   }
   return true;
 }
