@@ -207,6 +207,14 @@ int run_speed(const std::filesystem::path& path) {
   at(deep), generate(r, *kv, 8);
   report("tg64 @d16384", 64, best_of(5, [&] { return at(deep), generate(r, *kv, 64); }), 207);
   report("  device alone", 64, best_of(5, [&] { return at(deep), replay_only(r, *kv, 64); }), 0);
+  kv.reset();
+  kv = r.make_kv(KvType::f16, 1, context, KvPlacement::layers);
+  std::printf("  each layer's blocks side by side:\n");
+  at(0), prompt(r, *kv, deep);
+  report("pp4096 @d16384", 4096, best_of(2, [&] { return at(deep), prompt(r, *kv, 4096); }), 7471);
+  at(deep), generate(r, *kv, 8);
+  report("tg64 @d16384", 64, best_of(5, [&] { return at(deep), generate(r, *kv, 64); }), 207);
+  report("  device alone", 64, best_of(5, [&] { return at(deep), replay_only(r, *kv, 64); }), 0);
   return 0;
 }
 

@@ -28,11 +28,15 @@ T must(Result<T> result, const char* what) {
 }
 
 // A KvView whose blocks lie in one piece of device memory, all NaN until written; every sequence keeps every block.
+// How the blocks of a group lie in memory. blocks: a block's layers one after another, as on disk. layers: a layer's
+// blocks one after another, so that one layer's attention stays within few pages.
+enum class KvPlacement { blocks, layers };
+
 class DeviceKv final : public model::KvView {
  public:
   DeviceKv(kernels::Device& device, std::span<const model::CacheGroup> groups, kernels::KvType type,
-           std::size_t sequences, std::int64_t tokens)
-      : device_(device), type_(type), lengths_(sequences), tables_(sequences) {
+           std::size_t sequences, std::int64_t tokens, KvPlacement placement)
+      : device_(device), type_(type), placement_(placement), lengths_(sequences), tables_(sequences) {
     const std::int64_t blocks = (tokens + 31) / 32;
     for (const auto& g : groups) layouts_.push_back(model::block_layout(g, type, type));
     std::uint64_t bytes = 0;
@@ -43,8 +47,17 @@ class DeviceKv final : public model::KvView {
     for (auto& tables : tables_)
       for (const auto& l : layouts_) {
         tables.emplace_back();
-        for (std::int64_t b = 0; b < blocks; ++b, at += l.block_bytes) tables.back().push_back(at);
+        const std::int64_t stride = placement == KvPlacement::blocks ? l.block_bytes : l.slices.front().bytes;
+        for (std::int64_t b = 0; b < blocks; ++b) tables.back().push_back(at + b * stride);
+        at += blocks * l.block_bytes;
       }
+    if (placement == KvPlacement::layers)
+      for (auto& l : layouts_)
+        for (auto& s : l.slices) {
+          LODE_CHECK(s.bytes == l.slices.front().bytes);
+          s.kv.k_offset += s.offset * (blocks - 1);
+          s.kv.v_offset += s.offset * (blocks - 1);
+        }
     for (const auto& l : layouts_)
       for (const auto& s : l.slices)
         if (s.layer.v >= where_.size()) where_.resize(s.layer.v + 1);
@@ -73,6 +86,7 @@ class DeviceKv final : public model::KvView {
     for (const Part& p : parts_) lengths_[p.sequence] += p.count;
   }
   kernels::KvType type() const { return type_; }
+  KvPlacement placement() const { return placement_; }
   std::int64_t length(std::size_t sequence) const { return lengths_[sequence]; }
   void set_length(std::size_t sequence, std::int64_t tokens) { lengths_[sequence] = tokens; }
   std::span<const std::span<const kernels::KvRun>> all_runs() const { return spans_; }
@@ -88,6 +102,7 @@ class DeviceKv final : public model::KvView {
  private:
   kernels::Device& device_;
   kernels::KvType type_;
+  KvPlacement placement_;
   std::byte* memory_ = nullptr;
   std::vector<model::BlockLayout> layouts_;
   std::vector<std::int64_t> lengths_;
@@ -116,8 +131,9 @@ class Runner {
   kernels::Device& device() { return *device_; }
   const model::Model& model() const { return *model_; }
   std::int64_t vocab() const { return model_->facts().vocab; }
-  std::unique_ptr<DeviceKv> make_kv(kernels::KvType type, std::size_t sequences, std::int64_t tokens) {
-    return std::make_unique<DeviceKv>(*device_, model_->groups(), type, sequences, tokens);
+  std::unique_ptr<DeviceKv> make_kv(kernels::KvType type, std::size_t sequences, std::int64_t tokens,
+                                    KvPlacement placement = KvPlacement::blocks) {
+    return std::make_unique<DeviceKv>(*device_, model_->groups(), type, sequences, tokens, placement);
   }
 
   // Enqueues one step; `ids` for all parts one after another. Logits of `outputs` rows stay on the device.
@@ -132,7 +148,7 @@ class Runner {
       return model_->forward(stream_, {ids, positions_, outputs}, kv, limits_, scratch_,
                              reinterpret_cast<float*>(logits_));
     };
-    const std::int64_t key[] = {static_cast<std::int64_t>(kv.type())};
+    const std::int64_t key[] = {static_cast<std::int64_t>(kv.type()), static_cast<std::int64_t>(kv.placement())};
     must(graph ? device_->replay(key, forward) : forward(), "a step");
     kv.advance();
   }

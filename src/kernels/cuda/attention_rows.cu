@@ -19,7 +19,7 @@ struct RowArgs {
   std::byte* const* tables;
   const std::int32_t *row_run, *rows;  // rows nullptr: block z is row first_row + z.
   long long first_row;
-  const long long* positions;
+  const long long *positions, *row_start;
   float* room;  // [rows, heads, spans, v_dim + 2]: m, l, o of each span
   Q8 q8;        // Of out, where wanted.
   long long blocks, k_offset, v_offset, window, chunk;
@@ -162,17 +162,25 @@ __device__ __forceinline__ void copies_arrive() {
 #endif
 }
 
+// Into the L2, 128 bytes a lane at a time.
+__device__ __forceinline__ void prefetch(const void* from, int bytes, int lane) {
+  for (int i = lane * 128; i < bytes; i += 32 * 128)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(from) + i));
+}
+
 // Block (span, KV head and part of its group, row): (m, l, o) of one span into the room.
 template <typename T, int G>
 __global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
   extern __shared__ float4 raw[];
-  wait_for_inputs();
   const Shared<T, G> sh(reinterpret_cast<std::byte*>(raw), a.k_dim, a.v_dim);
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   const long long row = a.rows ? a.rows[blockIdx.z] : a.first_row + blockIdx.z;
   const long long position = a.positions[row], first = first_visible(a, position);
   const long long span = first / kSpanTokens + blockIdx.x;
-  if (span > position / kSpanTokens) return;
+  if (span > position / kSpanTokens) {
+    wait_for_inputs();
+    return;
+  }
   const int parts = (a.group + G - 1) / G, kv_head = static_cast<int>(blockIdx.y) / parts;
   const int head0 = kv_head * a.group + static_cast<int>(blockIdx.y) % parts * G;
   const int heads = min(G, (kv_head + 1) * a.group - head0);
@@ -185,18 +193,25 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
   const std::byte* block =
       sees ? a.tables[a.row_run[row] * a.blocks + span * (kSpanTokens / kBlockTokens) + warp] : nullptr;
   const T* v = reinterpret_cast<const T*>(block + a.v_offset) + static_cast<long long>(kv_head) * kBlockTokens * a.v_dim;
+  const T* k =
+      reinterpret_cast<const T*>(block + a.k_offset) + static_cast<long long>(kv_head) * a.k_dim * kBlockTokens;
+  // Blocks that this step does not write are fetched before the kernel's inputs are there.
+  const bool old = start + warp * 32 + 32 <= a.row_start[row];
+  if (sees && old) prefetch(k, a.k_dim * kBlockTokens * static_cast<int>(sizeof(T)), lane);
+  if (!old) wait_for_inputs();
   if constexpr (Shared<T, G>::kStaged) {
     T* staged = reinterpret_cast<T*>(sh.regions + warp * sh.region_bytes);
     if (sees)
       for (int i = lane; i < kBlockTokens * a.v_dim / 8; i += 32) copy_ahead(staged + 8 * i, v + 8 * i);
     v = staged;
+  } else if (sees && old) {
+    prefetch(v, a.v_dim * kBlockTokens * static_cast<int>(sizeof(T)), lane);
   }
+  if (old) wait_for_inputs();
   for (int i = threadIdx.x; i < G * a.k_dim; i += kThreads)
     sh.q[i] = i < heads * a.k_dim ? a.q[(row * a.heads + head0) * a.k_dim + i] * a.scale : 0.0f;
   __syncthreads();
   if (sees) {
-    const T* k =
-        reinterpret_cast<const T*>(block + a.k_offset) + static_cast<long long>(kv_head) * a.k_dim * kBlockTokens;
     scores<T, G>(a, sh, k, lane, warp * 32, lo, hi);
   } else {
     for (int h = 0; h < G; ++h) sh.s[h * kSpanTokens + warp * 32 + lane] = kNone;
@@ -249,12 +264,12 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(RowArgs a) {
   extern __shared__ float4 raw[];
   float* weight = reinterpret_cast<float*>(raw);  // [spans]
   __shared__ float room8[8];
-  wait_for_inputs();
   const long long row = a.rows ? a.rows[blockIdx.y] : a.first_row + blockIdx.y;
   const long long position = a.positions[row], first = first_visible(a, position);
   const int spans = static_cast<int>(position / kSpanTokens - first / kSpanTokens + 1);
   const int head = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x), step = a.v_dim + 2;
   const float* room = a.room + (blockIdx.y * a.heads + head) * static_cast<long long>(a.spans) * step;
+  wait_for_inputs();
   float top = a.sinks && i == 0 ? a.sinks[head] : kNone;
   for (int n = i; n < spans; n += static_cast<int>(blockDim.x)) top = fmaxf(top, room[static_cast<long long>(n) * step]);
   top = over_block<true>(top, room8);
@@ -325,6 +340,7 @@ void attention_rows(CudaDevice& d, const AttentionArgs& args, std::byte* const* 
                   .tables = tables,
                   .row_run = step.row_run,
                   .positions = reinterpret_cast<const long long*>(step.positions),
+                  .row_start = reinterpret_cast<const long long*>(step.row_start),
                   .room = args.span_room,
                   .q8 = q8,
                   .blocks = step.table_blocks,

@@ -31,6 +31,7 @@ struct StepOnDevice {
   std::int64_t n = 0, runs = 0, table_blocks = 0, row_list = 0, tiles = 0;
   const std::int32_t* row_run = nullptr;     // [n]
   const std::int64_t* positions = nullptr;   // [n]
+  const std::int64_t* row_start = nullptr;   // [n] first position that the step computes of the row's sequence
   const std::int32_t* rows = nullptr;        // [row_list] rows of short runs
   const Tile* tile = nullptr;                // [tiles]
 };

@@ -239,6 +239,7 @@ Status CudaDevice::stage(const StepInputs& in) {
   const std::int64_t runs = static_cast<std::int64_t>(first.size());
   std::int64_t longest = 0, covered = 0;
   std::vector<std::int32_t> row_run(static_cast<std::size_t>(n)), rows;
+  std::vector<std::int64_t> row_start(static_cast<std::size_t>(n));
   std::vector<Tile> tiles;
   for (std::int64_t r = 0; r < runs; ++r) {
     const KvRun& run = first[static_cast<std::size_t>(r)];
@@ -246,8 +247,10 @@ Status CudaDevice::stage(const StepInputs& in) {
       return {Code::internal, "a step's runs do not cover its rows one after another"};
     covered += run.count;
     longest = std::max(longest, run.first_position + run.count);
-    for (std::int64_t i = 0; i < run.count; ++i)
+    for (std::int64_t i = 0; i < run.count; ++i) {
       row_run[static_cast<std::size_t>(run.first_row + i)] = static_cast<std::int32_t>(r);
+      row_start[static_cast<std::size_t>(run.first_row + i)] = run.first_position;
+    }
     if (run.count < kTileRunMin) {
       for (std::int64_t i = 0; i < run.count; ++i) rows.push_back(static_cast<std::int32_t>(run.first_row + i));
       continue;
@@ -278,6 +281,7 @@ Status CudaDevice::stage(const StepInputs& in) {
   };
   const std::size_t ids_at = take(in.ids.size_bytes()), positions_at = take(in.positions.size_bytes()),
                     outputs_at = take(in.output_rows.size_bytes()), row_run_at = take(row_run.size() * 4),
+                    row_start_at = take(row_start.size() * 8),
                     rows_at = take(rows.size() * 4), tiles_at = take(tiles.size() * sizeof(Tile));
   const std::size_t tables_at = used, table_bytes = static_cast<std::size_t>(runs * blocks) * sizeof(std::byte*);
   for (std::size_t g = 0; g < in.runs.size(); ++g) take(table_bytes);
@@ -306,6 +310,7 @@ Status CudaDevice::stage(const StepInputs& in) {
   put(positions_at, in.positions.data(), in.positions.size_bytes());
   put(outputs_at, in.output_rows.data(), in.output_rows.size_bytes());
   put(row_run_at, row_run.data(), row_run.size() * 4);
+  put(row_start_at, row_start.data(), row_start.size() * 8);
   put(rows_at, rows.data(), rows.size() * 4);
   put(tiles_at, tiles.data(), tiles.size() * sizeof(Tile));
   mirrors_.clear();
@@ -334,6 +339,7 @@ Status CudaDevice::stage(const StepInputs& in) {
            .tiles = static_cast<std::int64_t>(tiles.size()),
            .row_run = reinterpret_cast<const std::int32_t*>(step_device_ + row_run_at),
            .positions = reinterpret_cast<const std::int64_t*>(step_device_ + positions_at),
+           .row_start = reinterpret_cast<const std::int64_t*>(step_device_ + row_start_at),
            .rows = reinterpret_cast<const std::int32_t*>(step_device_ + rows_at),
            .tile = reinterpret_cast<const Tile*>(step_device_ + tiles_at)};
   return Status::success();

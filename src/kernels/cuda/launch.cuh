@@ -10,12 +10,14 @@
 
 namespace lode::kernels::cuda {
 
-// Every kernel's first statement (after prefetching what no kernel of the step writes: weights): waits until the
-// kernel before it has finished and its writes are visible, then lets the next one start its prologue.
+// In every kernel, before it reads what another kernel of the step writes and before it writes anything. Lets the next
+// kernel start its own prologue, then waits until the kernel before has finished and its writes are visible. Before the
+// call a kernel may read what no kernel of a step writes: weights, the step's batch (except the step's first kernel),
+// and K and V of positions that earlier steps computed.
 __device__ __forceinline__ void wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 

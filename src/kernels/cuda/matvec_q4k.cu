@@ -25,28 +25,33 @@ __device__ __forceinline__ uint4 load_once(const std::uint8_t* p) {
 template <int NC>
 __device__ __forceinline__ void multiply(const Loaded& b, int pair, bool first_half, const int4 (&xa)[NC],
                                          const int4 (&xb)[NC], const float4 (&d)[NC], float (&acc)[NC]) {
+  // Scales of both sub-blocks and the minimum of one: of the first in the lane with the first half, of the second in
+  // its neighbour. Small integers become floats in the low bits of 2^23, sums (under 2^22) in those of 1.5 * 2^23.
   const __half2 scales = *reinterpret_cast<const __half2*>(&b.head.x);
-  const float big = __low2float(scales), big_min = first_half ? -__high2float(scales) : 0.0f;
-  int s0, m0, s1, m1;
-  scale_k4(b.head.y, b.head.z, b.head.w, 2 * pair, s0, m0);
-  scale_k4(b.head.y, b.head.z, b.head.w, 2 * pair + 1, s1, m1);
-  const float d0 = big * static_cast<float>(s0), d1 = big * static_cast<float>(s1);
-  const float n0 = big_min * static_cast<float>(m0), n1 = big_min * static_cast<float>(m1);
+  const float big = __low2float(scales), big_min = -__high2float(scales);
+  const bool upper = pair >= 2;
+  const unsigned s = (upper ? (b.head.w & 0x0f0f0f0fu) | ((b.head.y >> 2) & 0x30303030u) : b.head.y) >> (16 * (pair & 1));
+  const unsigned m = (upper ? ((b.head.w >> 4) & 0x0f0f0f0fu) | ((b.head.z >> 2) & 0x30303030u) : b.head.z) >>
+                     (16 * (pair & 1) + (first_half ? 0 : 8));
+  const auto times = [](float d, unsigned code) {  // d * code, exactly as from an int: the fma rounds once.
+    return fmaf(d, __uint_as_float((code & 0x3f) | 0x4b000000u), -8388608.0f * d);
+  };
+  const float d0 = times(big, s), d1 = times(big, s >> 8), n0 = times(big_min, m);
   const unsigned mask = 0x0f0f0f0fu;
+  constexpr int kZero = 0x4b400000;
 #pragma unroll
   for (int c = 0; c < NC; ++c) {
-    int lo = __dp4a(static_cast<int>(b.codes.x & mask), xa[c].x, 0);
-    int hi = __dp4a(static_cast<int>((b.codes.x >> 4) & mask), xb[c].x, 0);
+    int lo = __dp4a(static_cast<int>(b.codes.x & mask), xa[c].x, kZero);
+    int hi = __dp4a(static_cast<int>((b.codes.x >> 4) & mask), xb[c].x, kZero);
     lo = __dp4a(static_cast<int>(b.codes.y & mask), xa[c].y, lo);
     hi = __dp4a(static_cast<int>((b.codes.y >> 4) & mask), xb[c].y, hi);
     lo = __dp4a(static_cast<int>(b.codes.z & mask), xa[c].z, lo);
     hi = __dp4a(static_cast<int>((b.codes.z >> 4) & mask), xb[c].z, hi);
     lo = __dp4a(static_cast<int>(b.codes.w & mask), xa[c].w, lo);
     hi = __dp4a(static_cast<int>((b.codes.w >> 4) & mask), xb[c].w, hi);
-    acc[c] = fmaf(d0 * d[c].x, static_cast<float>(lo), acc[c]);
-    acc[c] = fmaf(d1 * d[c].z, static_cast<float>(hi), acc[c]);
-    acc[c] = fmaf(n0, d[c].y, acc[c]);
-    acc[c] = fmaf(n1, d[c].w, acc[c]);
+    acc[c] = fmaf(d0 * d[c].x, __int_as_float(lo) - 12582912.0f, acc[c]);
+    acc[c] = fmaf(d1 * d[c].z, __int_as_float(hi) - 12582912.0f, acc[c]);
+    acc[c] = fmaf(n0, first_half ? d[c].y : d[c].w, acc[c]);
   }
 }
 
@@ -124,8 +129,8 @@ bool matvec_q4k(CudaDevice& d, std::span<const MatmulJob> jobs, const Q8& x, std
     if (reinterpret_cast<std::uintptr_t>(job.w->data) % 16 != 0) return false;
   const Q8 part{x.q + first * cols, x.scale + first * (cols / 32)};
   switch (n) {
-    case 1: launch_q4k<1, 1, 4>(d, jobs, part, first, n); break;
-    case 2: launch_q4k<2, 1, 4>(d, jobs, part, first, n); break;
+    case 1: launch_q4k<1, 1, 2>(d, jobs, part, first, n); break;
+    case 2: launch_q4k<2, 1, 2>(d, jobs, part, first, n); break;
     case 3:
     case 4: launch_q4k<4, 2, 1>(d, jobs, part, first, n); break;
     default: launch_q4k<8, 2, 1>(d, jobs, part, first, n); break;

@@ -31,6 +31,9 @@ struct Heads {
   float eps;
   bool norm, rope, neox;
 };
+struct Parts {
+  Heads of[2];
+};
 // Where K and V go; type f32 or f16.
 struct Cache {
   std::byte* const* tables;  // [runs, blocks]
@@ -53,53 +56,100 @@ __device__ __forceinline__ std::byte* block_of(const Cache& c, long long row) {
 }
 
 // A warp a head of one row.
-__global__ void __launch_bounds__(32 * kWarps) heads_kernel(Heads a, Heads b, Cache cache) {
-  wait_for_inputs();
+__global__ void __launch_bounds__(32 * kWarps) heads_kernel(const __grid_constant__ Parts parts,
+                                                            const __grid_constant__ Cache cache) {
   __shared__ float room[kWarps][kDimMax];
   float* v = room[threadIdx.x >> 5];
   const int lane = threadIdx.x & 31;
   long long vector = static_cast<long long>(blockIdx.x) * kWarps + (threadIdx.x >> 5);
   int part = 0;
-  if (vector >= a.vectors) vector -= a.vectors, part = 1;
-  if (part == 1 && vector >= b.vectors) vector -= b.vectors, part = 2;
+  if (vector >= parts.of[0].vectors) vector -= parts.of[0].vectors, part = 1;
+  if (part == 1 && vector >= parts.of[1].vectors) vector -= parts.of[1].vectors, part = 2;
   if (part == 2) {
-    if (!cache.tables || vector >= cache.v_vectors) return;
-    const long long row = vector / cache.kv_heads, head = vector % cache.kv_heads;
-    std::byte* base = block_of(cache, row) + cache.v_offset;
-    const long long token = cache.positions[row] % kBlockTokens;
+    const bool mine = cache.tables && vector < cache.v_vectors;
+    const long long row = mine ? vector / cache.kv_heads : 0, head = vector % cache.kv_heads;
+    std::byte* base = mine ? block_of(cache, row) + cache.v_offset : nullptr;
+    const long long token = mine ? cache.positions[row] % kBlockTokens : 0;
+    wait_for_inputs();
+    if (!mine) return;
+#pragma unroll 4
     for (int i = lane; i < cache.v_dim; i += 32)
       store_kv(base, (head * kBlockTokens + token) * cache.v_dim + i, cache.v[vector * cache.v_dim + i], cache.f16);
     return;
   }
-  const Heads& h = part == 0 ? a : b;
+  const Heads& h = parts.of[part];
   float* x = h.x + vector * h.dim;
-  float squares = 0;
-  for (int i = lane; i < h.dim; i += 32) {
-    v[i] = x[i];
-    squares = fmaf(v[i], v[i], squares);
-  }
-  if (h.norm) {
-    const float inverse = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(h.dim) + h.eps);
-    for (int i = lane; i < h.dim; i += 32) v[i] = v[i] * inverse * (h.weight ? h.weight[i] : 1.0f);
-  }
-  __syncwarp();
   const long long row = vector / h.heads;
-  if (h.rope) {
-    for (int i = lane; i < h.pairs; i += 32) {
-      const int p = h.neox ? i : 2 * i, q = h.neox ? i + h.pairs : 2 * i + 1;
-      const float2 cs = h.cos_sin[row * h.pairs + i];
-      const float first = v[p], second = v[q];
-      v[p] = fmaf(first, cs.x, -(second * cs.y));
-      v[q] = fmaf(first, cs.y, second * cs.x);
-    }
-    __syncwarp();
-  }
   const bool is_k = cache.tables && part == cache.k_part;
   std::byte* base = is_k ? block_of(cache, row) + cache.k_offset : nullptr;
   const long long head = vector % h.heads, token = is_k ? cache.positions[row] % kBlockTokens : 0;
-  for (int i = lane; i < h.dim; i += 32) {
-    x[i] = v[i];
-    if (is_k) store_kv(base, (head * h.dim + i) * kBlockTokens + token, v[i], cache.f16);
+  // All loads are on their way together.
+  constexpr int kPer = kDimMax / 32;
+  float r[kPer], w[kPer];
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) w[i] = h.norm && h.weight && lane + 32 * i < h.dim ? h.weight[lane + 32 * i] : 1.0f;
+  wait_for_inputs();
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) r[i] = lane + 32 * i < h.dim ? x[lane + 32 * i] : 0.0f;
+  float2 cs[kPer / 2];
+#pragma unroll
+  for (int i = 0; i < kPer / 2; ++i)
+    cs[i] = h.rope && lane + 32 * i < h.pairs ? h.cos_sin[row * h.pairs + lane + 32 * i] : make_float2(1, 0);
+  if (h.norm) {
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) squares = fmaf(r[i], r[i], squares);
+    const float inverse = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(h.dim) + h.eps);
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) r[i] = r[i] * inverse * w[i];
+  }
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) v[lane + 32 * i] = r[i];
+  __syncwarp();
+  if (h.rope) {
+#pragma unroll
+    for (int i = 0; i < kPer / 2; ++i) {
+      const int n = lane + 32 * i;
+      if (n >= h.pairs) continue;
+      const int p = h.neox ? n : 2 * n, q = h.neox ? n + h.pairs : 2 * n + 1;
+      const float first = v[p], second = v[q];
+      v[p] = fmaf(first, cs[i].x, -(second * cs[i].y));
+      v[q] = fmaf(first, cs[i].y, second * cs[i].x);
+    }
+    __syncwarp();
+  }
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    const int n = lane + 32 * i;
+    if (n >= h.dim) continue;
+    x[n] = v[n];
+    if (is_k) store_kv(base, (head * h.dim + n) * kBlockTokens + token, v[n], cache.f16);
+  }
+}
+
+// K of many rows: a block takes 32 consecutive rows and one head, and turns them around in shared memory, so that
+// stores are runs of neighbouring tokens wherever neighbouring rows are.
+__global__ void __launch_bounds__(256) k_turn_kernel(const float* k, long long n, Cache cache) {
+  __shared__ float turned[32][33];  // [dimension, row]
+  __shared__ std::byte* base[32];
+  __shared__ int token[32];
+  const long long row0 = static_cast<long long>(blockIdx.x) * 32;
+  const int head = static_cast<int>(blockIdx.y), lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  if (warp == 0 && row0 + lane < n) {
+    base[lane] = block_of(cache, row0 + lane) + cache.k_offset;
+    token[lane] = static_cast<int>(cache.positions[row0 + lane] % kBlockTokens);
+  }
+  wait_for_inputs();
+  for (int d0 = 0; d0 < cache.k_dim; d0 += 32) {
+    __syncthreads();
+    for (int r = warp; r < 32; r += 8)
+      if (row0 + r < n && d0 + lane < cache.k_dim)
+        turned[lane][r] = k[((row0 + r) * cache.kv_heads + head) * cache.k_dim + d0 + lane];
+    __syncthreads();
+    for (int i = warp; i < 32; i += 8)
+      if (row0 + lane < n && d0 + i < cache.k_dim)
+        store_kv(base[lane], (static_cast<long long>(head) * cache.k_dim + d0 + i) * kBlockTokens + token[lane],
+                 turned[i][lane], cache.f16);
   }
 }
 
@@ -141,13 +191,13 @@ Heads heads_of(const CudaDevice::PendingHeads& p) {
 }
 
 void launch_heads(CudaDevice& d, const Cache& cache) {
-  Heads part[2] = {};
-  part[0].heads = part[1].heads = 1;
-  for (int i = 0; i < d.heads_waiting; ++i) part[i] = heads_of(d.pending_heads[i]);
+  Parts parts{};
+  parts.of[0].heads = parts.of[1].heads = 1;
+  for (int i = 0; i < d.heads_waiting; ++i) parts.of[i] = heads_of(d.pending_heads[i]);
   d.heads_waiting = 0;
-  const long long vectors = part[0].vectors + part[1].vectors + (cache.tables ? cache.v_vectors : 0);
-  launch(d, "norm and rope of heads", heads_kernel, dim3(blocks_for(vectors, kWarps)), dim3(32 * kWarps), 0, part[0],
-         part[1], cache);
+  const long long vectors = parts.of[0].vectors + parts.of[1].vectors + (cache.tables ? cache.v_vectors : 0);
+  launch(d, "norm and rope of heads", heads_kernel, dim3(blocks_for(vectors, kWarps)), dim3(32 * kWarps), 0, parts,
+         cache);
 }
 
 }  // namespace
@@ -235,9 +285,16 @@ void kv_write(Stream& s, const KvWriteArgs& args) {
     v_waits |= p.x == args.v;
     if (p.x == args.k && p.vectors == step.n * layer.kv_heads && p.dim == layer.k_dim) cache.k_part = i;
   }
-  if (v_waits) {
+  if (v_waits || step.n >= 32) {
     d.flush_heads();
     cache.k_part = -1;
+  }
+  if (step.n >= 32) {  // K by itself, after its norm and rope.
+    launch_heads(d, cache);  // V alone.
+    launch(d, "kv_write of K", k_turn_kernel,
+           dim3(blocks_for(step.n, 32), static_cast<std::uint32_t>(layer.kv_heads)), dim3(256), 0, args.k,
+           static_cast<long long>(step.n), cache);
+    return;
   }
   if (cache.k_part >= 0) {
     auto& p = d.pending_heads[cache.k_part];
