@@ -157,6 +157,9 @@ class Runner {
     must(device_->download(reinterpret_cast<std::byte*>(out.data()), logits_, out.size() * 4), "logits");
     return out;
   }
+  void download_logits(std::span<float> out) {
+    must(device_->download(reinterpret_cast<std::byte*>(out.data()), logits_, out.size_bytes()), "logits");
+  }
   // All logits of one sequence, in chunks.
   std::vector<float> run(std::span<const TokenId> ids, std::int64_t chunk, kernels::KvType type, bool graph) {
     auto kv = make_kv(type, 1, static_cast<std::int64_t>(ids.size()));

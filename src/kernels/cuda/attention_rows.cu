@@ -3,6 +3,7 @@
 // (m, l, o) comes from that span alone, and a second kernel joins a row's spans in ascending order.
 #include <algorithm>
 
+#include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
 
@@ -11,28 +12,6 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = 8;
 constexpr float kNone = -INFINITY;
-
-struct RowArgs {
-  const float* q;
-  float* out;
-  const float* sinks;
-  std::byte* const* tables;
-  const std::int32_t *row_run, *rows;  // rows nullptr: block z is row first_row + z.
-  long long first_row;
-  const long long *positions, *row_start;
-  float* room;  // [rows, heads, spans, v_dim + 2]: m, l, o of each span
-  Q8 q8;        // Of out, where wanted.
-  long long blocks, k_offset, v_offset, window, chunk;
-  int heads, kv_heads, group, k_dim, v_dim, spans;  // group: query heads of a KV head
-  float scale, softcap;
-};
-
-__device__ __forceinline__ long long first_visible(const RowArgs& a, long long position) {
-  long long first = 0;
-  if (a.window > 0 && position >= a.window) first = position - a.window + 1;
-  if (a.chunk > 0) first = max(first, position / a.chunk * a.chunk);
-  return first;
-}
 
 // Eight consecutive values as floats.
 __device__ __forceinline__ void load8(const __half* p, float (&v)[8]) {
@@ -105,7 +84,6 @@ __device__ __forceinline__ void scores(const RowArgs& a, const Shared<T, G>& sh,
       s += __shfl_xor_sync(0xffffffffu, s, 16);
       if (dim == (t & 7)) {
         const int token = at + tokens + t;
-        if (a.softcap > 0) s = a.softcap * tanhf(s / a.softcap);
         sh.s[h * kSpanTokens + token] = token >= lo && token < hi ? s : kNone;
       }
     }
@@ -220,7 +198,13 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
   for (int h = warp; h < G; h += kWarps) {
     float s[8], m = kNone, l = 0;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) m = fmaxf(m, s[i] = sh.s[h * kSpanTokens + 32 * i + lane]);
+    for (int i = 0; i < 8; ++i) s[i] = sh.s[h * kSpanTokens + 32 * i + lane];
+    if (a.softcap > 0) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) s[i] = s[i] == kNone ? kNone : a.softcap * tanhf(s[i] / a.softcap);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) m = fmaxf(m, s[i]);
     m = warp_max(m);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -360,8 +344,8 @@ void attention_rows(CudaDevice& d, const AttentionArgs& args, std::byte* const* 
     const std::int64_t now = std::min(at_once, rows - first);
     a.first_row = first;
     a.rows = all_rows ? nullptr : step.rows + first;
-    if (layer.k_type == KvType::f16) pick_group<__half>(d, a, now);
-    else pick_group<float>(d, a, now);
+    if (layer.k_type == KvType::f32) pick_group<float>(d, a, now);
+    else if (!attention_spans(d, a, now)) pick_group<__half>(d, a, now);
     launch(d, "merge of spans", merge_kernel,
            dim3(static_cast<std::uint32_t>(args.heads), static_cast<std::uint32_t>(now)),
            dim3(static_cast<std::uint32_t>((layer.v_dim + 31) / 32 * 32)), static_cast<std::size_t>(spans) * 4, a);

@@ -154,9 +154,18 @@ Status CudaDevice::upload(std::byte* to, const std::byte* from, std::uint64_t by
 
 Status CudaDevice::download(std::byte* to, const std::byte* from, std::uint64_t bytes) {
   flush();
-  if (const auto e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_); e != cudaSuccess)
+  if (bytes > staging_half_) {
+    if (const auto e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_); e != cudaSuccess)
+      return refuse(e, "a download");
+    return finish();
+  }
+  // Logits: through pinned memory.
+  std::byte* half = staging_ + static_cast<std::size_t>(turn_) * staging_half_;
+  if (const auto e = cudaMemcpyAsync(half, from, bytes, cudaMemcpyDeviceToHost, stream_); e != cudaSuccess)
     return refuse(e, "a download");
-  return finish();
+  LODE_RETURN_IF_ERROR(finish());
+  std::memcpy(to, half, bytes);
+  return Status::success();
 }
 
 Status CudaDevice::fill(std::byte* to, std::uint8_t value, std::uint64_t bytes) {

@@ -129,7 +129,13 @@ bool matvec_q4k(CudaDevice& d, std::span<const MatmulJob> jobs, const Q8& x, std
     if (reinterpret_cast<std::uintptr_t>(job.w->data) % 16 != 0) return false;
   const Q8 part{x.q + first * cols, x.scale + first * (cols / 32)};
   switch (n) {
-    case 1: launch_q4k<1, 1, 2>(d, jobs, part, first, n); break;
+    case 1: {  // Many rows hide their own latency; fewer need more loads ahead (docs/gpu.md has the figures).
+      std::int64_t rows = 0;
+      for (const MatmulJob& job : jobs) rows += job.w->rows;
+      if (rows >= 6000) launch_q4k<1, 2, 1>(d, jobs, part, first, n);
+      else launch_q4k<1, 2, 2>(d, jobs, part, first, n);
+      break;
+    }
     case 2: launch_q4k<2, 1, 2>(d, jobs, part, first, n); break;
     case 3:
     case 4: launch_q4k<4, 2, 1>(d, jobs, part, first, n); break;
