@@ -56,6 +56,32 @@ int line(const char* name, double value, double bound) {
   return ok ? 0 : 1;
 }
 
+// Three sequences at different depths in shared steps: the first one's logits.
+std::vector<float> run_batched(Runner& r, std::span<const TokenId> ids, KvType type) {
+  auto kv = r.make_kv(type, 3, 128);
+  std::vector<float> out;
+  const auto vocab = static_cast<std::size_t>(r.vocab());
+  for (const std::vector<DeviceKv::Part>& parts :
+       {std::vector<DeviceKv::Part>{{1, 40}}, {{1, 1}, {0, 60}, {2, 33}}, {{2, 1}, {1, 1}, {0, 1}}, {{2, 20}, {0, 9}}}) {
+    std::vector<TokenId> step;
+    std::vector<std::int32_t> rows;
+    std::size_t first = 0, count = 0;
+    for (const auto& p : parts) {
+      if (p.sequence == 0) first = step.size(), count = static_cast<std::size_t>(p.count);
+      for (std::int64_t i = 0; i < p.count; ++i) {
+        const auto at = static_cast<std::size_t>(kv->length(p.sequence) + i);
+        step.push_back(p.sequence == 0 ? ids[at] : ids[(at * 13 + p.sequence) % ids.size()]);
+        rows.push_back(static_cast<std::int32_t>(rows.size()));
+      }
+    }
+    r.step(*kv, parts, step, rows, false);
+    const auto got = r.logits(rows.size());
+    out.insert(out.end(), got.begin() + static_cast<std::ptrdiff_t>(first * vocab),
+               got.begin() + static_cast<std::ptrdiff_t>((first + count) * vocab));
+  }
+  return out;
+}
+
 }  // namespace
 
 int run_goldens(const std::filesystem::path& folder) {
@@ -77,7 +103,7 @@ int run_goldens(const std::filesystem::path& folder) {
       failed += line("fast, f16 KV, chunks of 40", nmse(fast.run(ids, 40, KvType::f16, false), want.data), 1e-4);
       failed += line("fast, f16 KV, token by token, graphs", nmse(fast.run(ids, 1, KvType::f16, true), want.data), 1e-4);
     }
-    Runner exact(base + ".gguf", DeviceNumerics::deterministic, {96, 96, 1, 96});
+    Runner exact(base + ".gguf", DeviceNumerics::deterministic, {96, 96, 3, 128});
     for (const KvType type : {KvType::f32, KvType::f16}) {
       const auto first = exact.run(ids, 96, type, false);
       failed += line(type == KvType::f32 ? "deterministic, f32 KV" : "deterministic, f16 KV", nmse(first, want.data),
@@ -88,6 +114,9 @@ int run_goldens(const std::filesystem::path& folder) {
         const std::string label = "bits of chunk " + std::to_string(chunk) + " = of one chunk";
         failed += line(label.c_str(), same ? 0 : 1, 0);
       }
+      const auto batched = run_batched(exact, ids, type);
+      const bool same = std::memcmp(first.data(), batched.data(), batched.size() * 4) == 0;
+      failed += line("bits in a batch of three = alone", same ? 0 : 1, 0);
     }
   }
   return failed;
