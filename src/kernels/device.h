@@ -35,11 +35,11 @@ struct DeviceOptions {
 // What a step's operations will be given, by host address. Spans must stay as they are until the step's operations
 // have been called.
 struct StepInputs {
-  std::span<const TokenId> ids;                // [n]
-  std::span<const std::int64_t> positions;     // [n]
-  std::span<const std::int32_t> output_rows;   // [m]
+  std::span<const TokenId> ids;                  // [n]
+  std::span<const std::int64_t> positions;       // [n]
+  std::span<const std::int32_t> output_rows;     // [m]
   std::span<const std::span<const KvRun>> runs;  // One entry a cache group, as KvView::runs gives them.
-  std::int64_t context = 0;                    // No position of this step or a later one reaches it.
+  std::int64_t context = 0;                      // No position of this step or a later one reaches it.
 };
 
 struct DeviceMemory {

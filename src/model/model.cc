@@ -15,7 +15,7 @@ struct Family {
   bool placeable = false;  // Its forward page runs where Placer puts the weights.
 };
 constexpr Family kFamilies[] = {
-    {"llama", load_llama, true}, {"gemma3", load_gemma3, true}, {"qwen2", load_qwen, true},   {"qwen3", load_qwen, true},
+    {"llama", load_llama, true}, {"gemma3", load_gemma3, true}, {"qwen2", load_qwen, true}, {"qwen3", load_qwen, true},
     {"qwen3moe", load_qwen},     {"qwen35", load_qwen35},       {"qwen35moe", load_qwen35},
 };
 
@@ -39,9 +39,9 @@ Result<std::unique_ptr<Model>> Model::load(const gguf::File& file, const LoadOpt
   for (const Family& family : kFamilies) {
     if (family.architecture != *arch.value()) continue;
     if (options.place && !family.placeable)
-      return Status::unsupported(fmt::format(
-          "{}: models of architecture '{}' run on the CPU only as yet; start without a GPU", file.path().string(),
-          family.architecture));
+      return Status::unsupported(
+          fmt::format("{}: models of architecture '{}' run on the CPU only as yet; start without a GPU",
+                      file.path().string(), family.architecture));
     auto model = family.load({file, family.architecture, options});
     if (!model.ok()) return model.status();
     Facts& facts = model.value()->facts_;

@@ -64,7 +64,8 @@ class Bench {
   }
   std::vector<float> get(const float* x, std::int64_t count) {
     std::vector<float> out(static_cast<std::size_t>(count));
-    must(device->download(reinterpret_cast<std::byte*>(out.data()), reinterpret_cast<const std::byte*>(x), out.size() * 4),
+    must(device->download(reinterpret_cast<std::byte*>(out.data()), reinterpret_cast<const std::byte*>(x),
+                          out.size() * 4),
          "an operation");
     return out;
   }
@@ -78,7 +79,8 @@ class Bench {
     double e = nmse(got, want);
     if (power > 0) {
       e = 0;
-      for (std::size_t i = 0; i < want.size(); ++i) e += (double{got[i]} - want[i]) * (double{got[i]} - want[i]) / power;
+      for (std::size_t i = 0; i < want.size(); ++i)
+        e += (double{got[i]} - want[i]) * (double{got[i]} - want[i]) / power;
     }
     Row& row = table[name];
     ++row.cases;
@@ -105,8 +107,9 @@ std::vector<std::byte> random_weights(Bench& b, DType type, std::int64_t rows, s
   if (info.block == 1) {
     const auto x = b.normal(rows * cols);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const std::uint16_t half = type == DType::f16 ? quant::f32_to_f16(x[i])
-                                                    : static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x[i]) >> 16);
+      const std::uint16_t half = type == DType::f16
+                                     ? quant::f32_to_f16(x[i])
+                                     : static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x[i]) >> 16);
       if (type == DType::f32) std::memcpy(&out[i * 4], &x[i], 4);
       else std::memcpy(&out[i * 2], &half, 2);
     }
@@ -126,8 +129,9 @@ std::vector<std::byte> random_weights(Bench& b, DType type, std::int64_t rows, s
 }
 
 // A batch of rows without K and V.
-void begin(Bench& b, std::vector<TokenId>& ids, std::vector<std::int64_t>& positions, std::vector<std::int32_t>& outputs,
-           std::vector<KvRun>& runs, std::vector<std::span<const KvRun>>& groups, std::int64_t n) {
+void begin(Bench& b, std::vector<TokenId>& ids, std::vector<std::int64_t>& positions,
+           std::vector<std::int32_t>& outputs, std::vector<KvRun>& runs, std::vector<std::span<const KvRun>>& groups,
+           std::int64_t n) {
   ids.resize(static_cast<std::size_t>(n)), positions.resize(static_cast<std::size_t>(n));
   static std::byte* const none[4096] = {};
   runs = {{0, n, 0, none}};
@@ -146,12 +150,14 @@ struct Step {
 
 void matmul_case(Bench& b, DType type, std::int64_t n, bool deterministic) {
   const auto& info = quant::info(type);
-  const std::int64_t cols = std::max<std::int64_t>(info.block, b.pick({256, 512, 1024, 2304, 4096}) / info.block * info.block);
+  const std::int64_t cols =
+      std::max<std::int64_t>(info.block, b.pick({256, 512, 1024, 2304, 4096}) / info.block * info.block);
   Step step;
   begin(b, step.ids, step.positions, step.outputs, step.runs, step.groups, n);
   const auto x = b.normal(n * cols);
   const float* dx = b.put(x);
-  std::byte* acts_room = reinterpret_cast<std::byte*>(b.room(static_cast<std::int64_t>(kernels::acts_bytes(n, cols) / 4 + 64)));
+  std::byte* acts_room =
+      reinterpret_cast<std::byte*>(b.room(static_cast<std::int64_t>(kernels::acts_bytes(n, cols) / 4 + 64)));
   kernels::Acts acts;
   kernels::acts_bind(acts, dx, n, cols, acts_room);
   std::vector<kernels::Matrix> matrices;
@@ -172,7 +178,8 @@ void matmul_case(Bench& b, DType type, std::int64_t n, bool deterministic) {
       for (std::int64_t r = 0; r < rows; ++r) {
         double sum = 0;
         for (std::int64_t k = 0; k < cols; ++k)
-          sum += static_cast<double>(wf[static_cast<std::size_t>(r * cols + k)]) * x[static_cast<std::size_t>(t * cols + k)];
+          sum += static_cast<double>(wf[static_cast<std::size_t>(r * cols + k)]) *
+                 x[static_cast<std::size_t>(t * cols + k)];
         want[static_cast<std::size_t>(t * rows + r)] = static_cast<float>(sum);
       }
     });
@@ -192,9 +199,15 @@ void matmul_case(Bench& b, DType type, std::int64_t n, bool deterministic) {
       got.insert(got.end(), padded.begin() + t * job.y_stride, padded.begin() + t * job.y_stride + job.w->rows);
     const bool floats = info.block == 1;
     const bool few = deterministic || n <= 24;
-    const std::string name = "matmul " + std::string(info.name) + (floats ? "" : few ? " int8" : " bf16") +
+    const std::string name = "matmul " + std::string(info.name) +
+                             (floats ? ""
+                              : few  ? " int8"
+                                     : " bf16") +
                              (deterministic ? ", deterministic" : "");
-    b.note(name, got, wants[static_cast<std::size_t>(j)], floats ? 1e-11 : few ? 6e-5 : 1e-5,
+    b.note(name, got, wants[static_cast<std::size_t>(j)],
+           floats ? 1e-11
+           : few  ? 6e-5
+                  : 1e-5,
            powers[static_cast<std::size_t>(j)]);
   }
   b.clear();
@@ -269,8 +282,13 @@ void attention_case(Bench& b, KvType type, std::int64_t dim, bool deterministic)
   const auto& k = b.device->table();
   const auto& g = kernels::generic::kTable;
   const std::int64_t kv_heads = b.pick({1, 2, 3}), group = b.pick({1, 2, 3, 4, 6, 8}), heads = kv_heads * group;
-  const KvLayer layer{type, type, static_cast<std::int32_t>(kv_heads), static_cast<std::int32_t>(dim),
-                      static_cast<std::int32_t>(dim), 256, 256 + 32 * 4 * kv_heads * dim};
+  const KvLayer layer{type,
+                      type,
+                      static_cast<std::int32_t>(kv_heads),
+                      static_cast<std::int32_t>(dim),
+                      static_cast<std::int32_t>(dim),
+                      256,
+                      256 + 32 * 4 * kv_heads * dim};
   const std::size_t block_bytes = static_cast<std::size_t>(256 + 2 * 32 * 4 * kv_heads * dim);
   const int sequences = static_cast<int>(b.between(1, 3));
   const std::int64_t pairs = b.rng() % 2 ? dim / 2 : dim / 4;
@@ -279,8 +297,10 @@ void attention_case(Bench& b, KvType type, std::int64_t dim, bool deterministic)
   const bool norm = b.rng() % 2, ropes = b.rng() % 4 != 0;
   float *dqw = b.put(q_weight), *dkw = b.put(k_weight), *ds = b.put(sinks);
   std::vector<double> freq;
-  for (std::int64_t i = 0; i < pairs; ++i) freq.push_back(std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(pairs)));
-  kernels::AttentionArgs args{.heads = static_cast<std::int32_t>(heads), .scale = 1.5f / std::sqrt(static_cast<float>(dim))};
+  for (std::int64_t i = 0; i < pairs; ++i)
+    freq.push_back(std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(pairs)));
+  kernels::AttentionArgs args{.heads = static_cast<std::int32_t>(heads),
+                              .scale = 1.5f / std::sqrt(static_cast<float>(dim))};
   args.window = b.pick({0, 0, 20, 100, 700});
   args.chunk = args.window == 0 && b.rng() % 4 == 0 ? 64 : 0;
   args.softcap = b.rng() % 4 == 0 ? 3.0f : 0.0f;
@@ -317,7 +337,8 @@ void attention_case(Bench& b, KvType type, std::int64_t dim, bool deterministic)
     step.groups = {step.runs};
     must(b.device->begin_step({step.ids, step.positions, step.outputs, step.groups, kBlocks * 32}), "begin_step");
     auto q = b.normal(n * heads * dim), kk = b.normal(n * kv_heads * dim), v = b.normal(n * kv_heads * dim);
-    float *dq = b.put(q), *dk = b.put(kk), *dv = b.put(v), *cos_sin = b.room(n * pairs * 2), *out = b.room(n * heads * dim);
+    float *dq = b.put(q), *dk = b.put(kk), *dv = b.put(v), *cos_sin = b.room(n * pairs * 2),
+          *out = b.room(n * heads * dim);
     std::vector<float> cs(static_cast<std::size_t>(n * pairs * 2)), want(static_cast<std::size_t>(n * heads * dim));
     k.rope_table(b.stream, step.positions.data(), n, freq.data(), pairs, 1.25f, cos_sin);
     g.rope_table(b.cpu, step.positions.data(), n, freq.data(), pairs, 1.25f, cs.data());

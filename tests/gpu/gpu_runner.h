@@ -120,8 +120,8 @@ class Runner {
     device_ = must(kernels::open_cuda({.numerics = numerics}), "the device");
     file_ = must(gguf::File::open(path, {}), "the file");
     const bool tied = file_->tensor("output.weight") == nullptr;
-    model_ = must(model::Model::load(*file_, {.place = [&](const gguf::Tensor& t) { return place(t, tied); }}),
-                  "the model");
+    model_ =
+        must(model::Model::load(*file_, {.place = [&](const gguf::Tensor& t) { return place(t, tied); }}), "the model");
     scratch_ = must(device_->allocate(model_->scratch_bytes(limits), "scratch"), "scratch");
     logits_ = must(device_->allocate(static_cast<std::uint64_t>(limits.outputs * vocab()) * 4, "logits"), "logits");
     stream_ = device_->stream();

@@ -170,7 +170,8 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
   const bool sees = warp * 32 < hi && warp * 32 + 32 > lo;
   const std::byte* block =
       sees ? a.tables[a.row_run[row] * a.blocks + span * (kSpanTokens / kBlockTokens) + warp] : nullptr;
-  const T* v = reinterpret_cast<const T*>(block + a.v_offset) + static_cast<long long>(kv_head) * kBlockTokens * a.v_dim;
+  const T* v =
+      reinterpret_cast<const T*>(block + a.v_offset) + static_cast<long long>(kv_head) * kBlockTokens * a.v_dim;
   const T* k =
       reinterpret_cast<const T*>(block + a.k_offset) + static_cast<long long>(kv_head) * a.k_dim * kBlockTokens;
   // Blocks that this step does not write are fetched before the kernel's inputs are there.
@@ -255,7 +256,8 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(RowArgs a) {
   const float* room = a.room + (blockIdx.y * a.heads + head) * static_cast<long long>(a.spans) * step;
   wait_for_inputs();
   float top = a.sinks && i == 0 ? a.sinks[head] : kNone;
-  for (int n = i; n < spans; n += static_cast<int>(blockDim.x)) top = fmaxf(top, room[static_cast<long long>(n) * step]);
+  for (int n = i; n < spans; n += static_cast<int>(blockDim.x))
+    top = fmaxf(top, room[static_cast<long long>(n) * step]);
   top = over_block<true>(top, room8);
   float l = a.sinks && i == 0 ? expf(a.sinks[head] - top) : 0.0f;
   for (int n = i; n < spans; n += static_cast<int>(blockDim.x)) {
@@ -277,8 +279,8 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(RowArgs a) {
 template <typename T, int G>
 void launch_rows(CudaDevice& d, const RowArgs& a, std::int64_t rows) {
   const int shared = Shared<T, G>::bytes(a.k_dim, a.v_dim);
-  const dim3 grid(static_cast<std::uint32_t>(a.spans),
-                  static_cast<std::uint32_t>(a.kv_heads * ((a.group + G - 1) / G)), static_cast<std::uint32_t>(rows));
+  const dim3 grid(static_cast<std::uint32_t>(a.spans), static_cast<std::uint32_t>(a.kv_heads * ((a.group + G - 1) / G)),
+                  static_cast<std::uint32_t>(rows));
   d.check(cudaFuncSetAttribute(rows_kernel<T, G>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
           "shared memory of attention");
   launch(d, "attention", rows_kernel<T, G>, grid, dim3(kThreads), static_cast<std::size_t>(shared), a);
@@ -306,12 +308,13 @@ void attention_rows(CudaDevice& d, const AttentionArgs& args, std::byte* const* 
   }
   const std::int64_t table_spans = (step.table_blocks * kBlockTokens + kSpanTokens - 1) / kSpanTokens;
   std::int64_t spans = table_spans;
-  const std::int64_t range = args.window > 0 && args.chunk > 0 ? std::min(args.window, args.chunk)
-                                                               : std::max(args.window, args.chunk);
+  const std::int64_t range =
+      args.window > 0 && args.chunk > 0 ? std::min(args.window, args.chunk) : std::max(args.window, args.chunk);
   if (range > 0) spans = std::min(spans, (range + kSpanTokens - 2) / kSpanTokens + 1);
   // As many rows at a time as the room holds; one at least, or the caller has cut it too small.
   const std::int64_t row_floats = args.heads * spans * (layer.v_dim + 2);
-  const std::int64_t at_once = std::min<std::int64_t>({rows, static_cast<std::int64_t>(args.span_room_floats) / row_floats, 65535});
+  const std::int64_t at_once =
+      std::min<std::int64_t>({rows, static_cast<std::int64_t>(args.span_room_floats) / row_floats, 65535});
   if (at_once < 1) {
     d.fail({Code::internal, "attention: the room for spans is smaller than one row's"});
     return;
@@ -319,27 +322,27 @@ void attention_rows(CudaDevice& d, const AttentionArgs& args, std::byte* const* 
   const bool whole = at_once == rows && all_rows && layer.v_dim % 32 == 0;
   const Q8 q8 = whole ? d.offer_q8(rows, args.heads * layer.v_dim) : Q8{};
   RowArgs a{.q = args.q,
-                  .out = args.out,
-                  .sinks = args.sinks,
-                  .tables = tables,
-                  .row_run = step.row_run,
-                  .positions = reinterpret_cast<const long long*>(step.positions),
-                  .row_start = reinterpret_cast<const long long*>(step.row_start),
-                  .room = args.span_room,
-                  .q8 = q8,
-                  .blocks = step.table_blocks,
-                  .k_offset = layer.k_offset,
-                  .v_offset = layer.v_offset,
-                  .window = args.window,
-                  .chunk = args.chunk,
-                  .heads = args.heads,
-                  .kv_heads = layer.kv_heads,
-                  .group = args.heads / layer.kv_heads,
-                  .k_dim = layer.k_dim,
-                  .v_dim = layer.v_dim,
-                  .spans = static_cast<int>(spans),
-                  .scale = args.scale,
-                  .softcap = args.softcap};
+            .out = args.out,
+            .sinks = args.sinks,
+            .tables = tables,
+            .row_run = step.row_run,
+            .positions = reinterpret_cast<const long long*>(step.positions),
+            .row_start = reinterpret_cast<const long long*>(step.row_start),
+            .room = args.span_room,
+            .q8 = q8,
+            .blocks = step.table_blocks,
+            .k_offset = layer.k_offset,
+            .v_offset = layer.v_offset,
+            .window = args.window,
+            .chunk = args.chunk,
+            .heads = args.heads,
+            .kv_heads = layer.kv_heads,
+            .group = args.heads / layer.kv_heads,
+            .k_dim = layer.k_dim,
+            .v_dim = layer.v_dim,
+            .spans = static_cast<int>(spans),
+            .scale = args.scale,
+            .softcap = args.softcap};
   for (std::int64_t first = 0; first < rows; first += at_once) {
     const std::int64_t now = std::min(at_once, rows - first);
     a.first_row = first;

@@ -18,18 +18,17 @@ constexpr int kWarps = 4, kThreads = 32 * kWarps, kHeads = 8, kPiece = 64;
 __device__ __forceinline__ void multiply(float (&c)[4], unsigned a0, unsigned a2, unsigned b0, unsigned b1) {
 #if __CUDA_ARCH__ >= 800
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %5}, {%7, %8}, {%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %5}, {%7, %8}, {%0, %1, %2, "
+      "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
 #else
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(0), "r"(b0));
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a2), "r"(0), "r"(b1));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a0), "r"(0), "r"(b0));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a2), "r"(0), "r"(b1));
 #endif
 }
 __device__ __forceinline__ unsigned pack(float a, float b) {
@@ -137,7 +136,8 @@ __global__ void __launch_bounds__(kThreads) spans_kernel(const __grid_constant__
     const bool whole = lo == 0 && hi == kPiece;
 #pragma unroll
     for (int t = 0; t < 16; t += 4) {  // Tokens 16 quad + t .. t + 3.
-      const unsigned a0 = pack(s[t % 8][t / 8], s[t % 8 + 1][t / 8]), a2 = pack(s[t % 8 + 2][t / 8], s[t % 8 + 3][t / 8]);
+      const unsigned a0 = pack(s[t % 8][t / 8], s[t % 8 + 1][t / 8]),
+                     a2 = pack(s[t % 8 + 2][t / 8], s[t % 8 + 3][t / 8]);
 #pragma unroll
       for (int half = 0; half < D / 64; ++half) {
         uint4 x[4];

@@ -53,18 +53,17 @@ __device__ __forceinline__ void load_transposed(unsigned (&r)[4], const __half* 
 __device__ __forceinline__ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
 #if __CUDA_ARCH__ >= 800
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(b0));
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[2]), "r"(a[3]), "r"(b1));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(b0));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[2]), "r"(a[3]), "r"(b1));
 #endif
 }
 __device__ __forceinline__ unsigned pack(float a, float b) {
@@ -213,7 +212,8 @@ __global__ void __launch_bounds__(kThreads) tiles_kernel(TileArgs a) {
       top_a = fmaxf(top_a, __shfl_xor_sync(0xffffffffu, top_a, step));
       top_b = fmaxf(top_b, __shfl_xor_sync(0xffffffffu, top_b, step));
     }
-    const float base_a = top_a == -INFINITY ? 0.0f : top_a * kLog2e, base_b = top_b == -INFINITY ? 0.0f : top_b * kLog2e;
+    const float base_a = top_a == -INFINITY ? 0.0f : top_a * kLog2e,
+                base_b = top_b == -INFINITY ? 0.0f : top_b * kLog2e;
     const float keep_a = exp2f(fmaf(m_a, kLog2e, -base_a)), keep_b = exp2f(fmaf(m_b, kLog2e, -base_b));
     m_a = top_a, m_b = top_b;
     l_a *= keep_a, l_b *= keep_b;

@@ -29,11 +29,11 @@ struct Tile {
 // A step's batch on the device. Tables are [runs, table_blocks] block bases, one set a group.
 struct StepOnDevice {
   std::int64_t n = 0, runs = 0, table_blocks = 0, row_list = 0, tiles = 0;
-  const std::int32_t* row_run = nullptr;     // [n]
-  const std::int64_t* positions = nullptr;   // [n]
-  const std::int64_t* row_start = nullptr;   // [n] first position that the step computes of the row's sequence
-  const std::int32_t* rows = nullptr;        // [row_list] rows of short runs
-  const Tile* tile = nullptr;                // [tiles]
+  const std::int32_t* row_run = nullptr;    // [n]
+  const std::int64_t* positions = nullptr;  // [n]
+  const std::int64_t* row_start = nullptr;  // [n] first position that the step computes of the row's sequence
+  const std::int32_t* rows = nullptr;       // [row_list] rows of short runs
+  const Tile* tile = nullptr;               // [tiles]
 };
 
 // int8 activations in groups of 32: q [n, cols]; scale [n, cols / 32] holds (d, d * sum of q).

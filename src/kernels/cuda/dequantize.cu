@@ -1,7 +1,7 @@
 // Rows of a weight matrix as bf16 (for cuBLAS) or f32, and embedding rows.
 #include "kernels/cuda/formats.cuh"
-#include "kernels/cuda/ops.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ops.h"
 
 namespace lode::kernels::cuda {
 namespace {
@@ -13,8 +13,8 @@ __device__ __forceinline__ float value_of(const Group& b, int i) {
 
 // A thread a group of 32 columns: 64 bytes of bf16, as four 16-byte stores.
 template <typename F>
-__global__ void __launch_bounds__(128) to_bf16_kernel(const std::uint8_t* w, long long groups, int groups_per_row,
-                                                      __nv_bfloat16* out) {
+__global__ void __launch_bounds__(128)
+    to_bf16_kernel(const std::uint8_t* w, long long groups, int groups_per_row, __nv_bfloat16* out) {
   wait_for_inputs();
   const long long at = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= groups) return;
@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(128) to_bf16_kernel(const std::uint8_t* w, lon
 }
 
 template <typename F>
-__global__ void __launch_bounds__(128) to_f32_kernel(const std::uint8_t* w, long long groups, int groups_per_row,
-                                                     float* out) {
+__global__ void __launch_bounds__(128)
+    to_f32_kernel(const std::uint8_t* w, long long groups, int groups_per_row, float* out) {
   wait_for_inputs();
   const long long at = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= groups) return;
@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(256) floats_kernel(const std::uint8_t* w, DTyp
 
 // A block a row of the batch. An id that is no row of the table gives NaN.
 template <typename F>
-__global__ void __launch_bounds__(128) embed_kernel(const std::uint8_t* table, const std::int32_t* ids, int rows,
-                                                    int groups, float scale, float* out) {
+__global__ void __launch_bounds__(128)
+    embed_kernel(const std::uint8_t* table, const std::int32_t* ids, int rows, int groups, float scale, float* out) {
   wait_for_inputs();
   const int id = ids[blockIdx.x];
   const bool known = id >= 0 && id < rows;
@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(128) embed_kernel(const std::uint8_t* table, c
     for (int i = 0; i < 32; ++i) to[32 * g + i] = known ? value_of(b, i) * scale : __int_as_float(0x7fffffff);
   }
 }
-__global__ void __launch_bounds__(128) embed_float_kernel(const std::uint8_t* table, DType type,
-                                                          const std::int32_t* ids, int rows, int cols, float scale,
-                                                          float* out) {
+__global__ void __launch_bounds__(128)
+    embed_float_kernel(const std::uint8_t* table, DType type, const std::int32_t* ids, int rows, int cols, float scale,
+                       float* out) {
   wait_for_inputs();
   const int id = ids[blockIdx.x];
   const bool known = id >= 0 && id < rows;
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(128) embed_float_kernel(const std::uint8_t* ta
 }  // namespace
 
 void dequantize(CudaDevice& d, const Matrix& w, std::int64_t first, std::int64_t count, void* out, bool bf16) {
-  const auto* data =
-      reinterpret_cast<const std::uint8_t*>(w.data) + first * static_cast<std::int64_t>(quant::row_bytes(w.type, w.cols));
+  const auto* data = reinterpret_cast<const std::uint8_t*>(w.data) +
+                     first * static_cast<std::int64_t>(quant::row_bytes(w.type, w.cols));
   if (is_float(w.type)) {
     launch(d, "floats to f32", floats_kernel, dim3(blocks_for(count * w.cols, 256)), dim3(256), 0, data, w.type,
            count * w.cols, static_cast<float*>(out));

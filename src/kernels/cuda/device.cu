@@ -241,7 +241,8 @@ Q8 CudaDevice::offer_q8(std::int64_t n, std::int64_t cols) {
   return {reinterpret_cast<std::int8_t*>(room), reinterpret_cast<float2*>(room + kQ8Values)};
 }
 
-// Lays the step out in pinned memory and sends it in one copy. Equal shapes lie alike, so that a graph finds its inputs.
+// Lays the step out in pinned memory and sends it in one copy. Equal shapes lie alike, so that a graph finds its
+// inputs.
 Status CudaDevice::stage(const StepInputs& in) {
   const std::int64_t n = static_cast<std::int64_t>(in.ids.size());
   const std::span<const KvRun> first = in.runs.empty() ? std::span<const KvRun>{} : in.runs.front();
@@ -290,8 +291,8 @@ Status CudaDevice::stage(const StepInputs& in) {
   };
   const std::size_t ids_at = take(in.ids.size_bytes()), positions_at = take(in.positions.size_bytes()),
                     outputs_at = take(in.output_rows.size_bytes()), row_run_at = take(row_run.size() * 4),
-                    row_start_at = take(row_start.size() * 8),
-                    rows_at = take(rows.size() * 4), tiles_at = take(tiles.size() * sizeof(Tile));
+                    row_start_at = take(row_start.size() * 8), rows_at = take(rows.size() * 4),
+                    tiles_at = take(tiles.size() * sizeof(Tile));
   const std::size_t tables_at = used, table_bytes = static_cast<std::size_t>(runs * blocks) * sizeof(std::byte*);
   for (std::size_t g = 0; g < in.runs.size(); ++g) take(table_bytes);
   if (used > step_bytes_) {
@@ -337,8 +338,7 @@ Status CudaDevice::stage(const StepInputs& in) {
     }
     mirrors_.push_back({in.runs[g].data(), step_device_ + at});
   }
-  if (const auto e = cudaMemcpyAsync(step_device_, step_host_, used, cudaMemcpyHostToDevice, stream_);
-      e != cudaSuccess)
+  if (const auto e = cudaMemcpyAsync(step_device_, step_host_, used, cudaMemcpyHostToDevice, stream_); e != cudaSuccess)
     return refuse(e, "a step's copy");
   cudaEventRecord(step_sent_, stream_);
   step_ = {.n = n,

@@ -23,8 +23,8 @@ __global__ void __launch_bounds__(kThreads) softcap_kernel(float* x, float cap, 
   const long long at = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x;
   if (at < count) x[at] = cap * tanhf(x[at] / cap);
 }
-__global__ void __launch_bounds__(kThreads) gather_kernel(const float* x, const std::int32_t* rows, int width,
-                                                          float* out) {
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(const float* x, const std::int32_t* rows, int width, float* out) {
   wait_for_inputs();
   const long long from = static_cast<long long>(rows[blockIdx.x]) * width;
   for (int i = threadIdx.x; i < width; i += kThreads) out[static_cast<long long>(blockIdx.x) * width + i] = x[from + i];
@@ -43,8 +43,8 @@ __device__ __forceinline__ float activate(float x) {
 }
 // Four values a thread, for many rows. Every pointer is a multiple of 16 bytes.
 template <Activation act>
-__global__ void __launch_bounds__(kThreads) wide_glu_kernel(const float4* gate, const float4* up, float4* out,
-                                                            long long fours) {
+__global__ void __launch_bounds__(kThreads)
+    wide_glu_kernel(const float4* gate, const float4* up, float4* out, long long fours) {
   wait_for_inputs();
   const long long at = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= fours) return;
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kThreads) wide_glu_kernel(const float4* gate, 
                         activate<act>(g.w) * u.w);
 }
 template <Activation act>
-__global__ void __launch_bounds__(kThreads) glu_kernel(const float* gate, const float* up, float* out, long long count,
-                                                       Q8 q8) {
+__global__ void __launch_bounds__(kThreads)
+    glu_kernel(const float* gate, const float* up, float* out, long long count, Q8 q8) {
   wait_for_inputs();
   const long long at = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x;
   const float v = at < count ? activate<act>(gate[at]) * up[at] : 0.0f;
@@ -76,8 +76,8 @@ __device__ __forceinline__ float block_sum(float v) {
 
 // A block a row of up to 8,192 values, each thread's in registers. With `addend`, x += addend first.
 template <int kPer, bool kAdd>
-__global__ void __launch_bounds__(1024) norm_kernel(float* x, const float* addend, const float* weight, float eps,
-                                                    int width, float* out, Q8 q8) {
+__global__ void __launch_bounds__(1024)
+    norm_kernel(float* x, const float* addend, const float* weight, float eps, int width, float* out, Q8 q8) {
   const long long row = static_cast<long long>(blockIdx.x) * width;
   float v[kPer], w[kPer];
   const auto column = [&](int i) { return static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x); };
@@ -111,15 +111,14 @@ __global__ void __launch_bounds__(1024) norm_kernel(float* x, const float* adden
   }
 }
 // Rows of any width.
-__global__ void __launch_bounds__(kThreads) wide_norm_kernel(const float* x, const float* weight, float eps, int width,
-                                                             float* out) {
+__global__ void __launch_bounds__(kThreads)
+    wide_norm_kernel(const float* x, const float* weight, float eps, int width, float* out) {
   wait_for_inputs();
   const long long row = static_cast<long long>(blockIdx.x) * width;
   float squares = 0;
   for (int k = threadIdx.x; k < width; k += kThreads) squares = fmaf(x[row + k], x[row + k], squares);
   const float inverse = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(width) + eps);
-  for (int k = threadIdx.x; k < width; k += kThreads)
-    out[row + k] = x[row + k] * inverse * (weight ? weight[k] : 1.0f);
+  for (int k = threadIdx.x; k < width; k += kThreads) out[row + k] = x[row + k] * inverse * (weight ? weight[k] : 1.0f);
 }
 
 template <Activation act>

@@ -1,5 +1,5 @@
-// The block formats as kernels read them: 32 columns of a row as int8 codes in eight words, with their scales. Bytes are
-// as quant/blocks.h describes them. A row starts at any multiple of 2 bytes.
+// The block formats as kernels read them: 32 columns of a row as int8 codes in eight words, with their scales. Bytes
+// are as quant/blocks.h describes them. A row starts at any multiple of 2 bytes.
 #pragma once
 
 #include <cuda_fp16.h>

@@ -128,12 +128,8 @@ void matvec_float(CudaDevice& d, std::span<const MatmulJob> jobs, const float* x
     const float* at = x + first * cols;
     const bool pairs = cols % 2 == 0;
     switch (jobs[0].w->type) {
-      case DType::f32:
-        pairs ? launch_float<float, 2>(d, v, at, now) : launch_float<float, 1>(d, v, at, now);
-        break;
-      case DType::f16:
-        pairs ? launch_float<__half, 2>(d, v, at, now) : launch_float<__half, 1>(d, v, at, now);
-        break;
+      case DType::f32: pairs ? launch_float<float, 2>(d, v, at, now) : launch_float<float, 1>(d, v, at, now); break;
+      case DType::f16: pairs ? launch_float<__half, 2>(d, v, at, now) : launch_float<__half, 1>(d, v, at, now); break;
       default:
         pairs ? launch_float<__nv_bfloat16, 2>(d, v, at, now) : launch_float<__nv_bfloat16, 1>(d, v, at, now);
         break;

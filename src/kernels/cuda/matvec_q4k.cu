@@ -30,7 +30,8 @@ __device__ __forceinline__ void multiply(const Loaded& b, int pair, bool first_h
   const __half2 scales = *reinterpret_cast<const __half2*>(&b.head.x);
   const float big = __low2float(scales), big_min = -__high2float(scales);
   const bool upper = pair >= 2;
-  const unsigned s = (upper ? (b.head.w & 0x0f0f0f0fu) | ((b.head.y >> 2) & 0x30303030u) : b.head.y) >> (16 * (pair & 1));
+  const unsigned s =
+      (upper ? (b.head.w & 0x0f0f0f0fu) | ((b.head.y >> 2) & 0x30303030u) : b.head.y) >> (16 * (pair & 1));
   const unsigned m = (upper ? ((b.head.w >> 4) & 0x0f0f0f0fu) | ((b.head.z >> 2) & 0x30303030u) : b.head.z) >>
                      (16 * (pair & 1) + (first_half ? 0 : 8));
   const auto times = [](float d, unsigned code) {  // d * code, exactly as from an int: the fma rounds once.
@@ -73,8 +74,7 @@ __global__ void __launch_bounds__(32 * kWarps) q4k_kernel(VecJobs v, Q8 x) {
     const int b = (lane >> 3) + 4 * i;
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
-      if (active && b < blocks)
-        next[i][r] = {load_once(w[r] + b * 144 + 16 + 16 * part), load_once(w[r] + b * 144)};
+      if (active && b < blocks) next[i][r] = {load_once(w[r] + b * 144 + 16 + 16 * part), load_once(w[r] + b * 144)};
   }
   wait_for_inputs();
   if (!active) return;

@@ -56,8 +56,8 @@ __device__ __forceinline__ std::byte* block_of(const Cache& c, long long row) {
 }
 
 // A warp a head of one row.
-__global__ void __launch_bounds__(32 * kWarps) heads_kernel(const __grid_constant__ Parts parts,
-                                                            const __grid_constant__ Cache cache) {
+__global__ void __launch_bounds__(32 * kWarps)
+    heads_kernel(const __grid_constant__ Parts parts, const __grid_constant__ Cache cache) {
   __shared__ float room[kWarps][kDimMax];
   float* v = room[threadIdx.x >> 5];
   const int lane = threadIdx.x & 31;
@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(256) k_turn_kernel(const float* k, long long n
 }
 
 // Heads of any length, in place; a thread a pair.
-__global__ void __launch_bounds__(256) rope_kernel(float* x, long long count, int heads, int dim, int pairs, bool neox,
-                                                   const float2* cos_sin) {
+__global__ void __launch_bounds__(256)
+    rope_kernel(float* x, long long count, int heads, int dim, int pairs, bool neox, const float2* cos_sin) {
   wait_for_inputs();
   const long long at = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= count) return;
@@ -289,11 +289,10 @@ void kv_write(Stream& s, const KvWriteArgs& args) {
     d.flush_heads();
     cache.k_part = -1;
   }
-  if (step.n >= 32) {  // K by itself, after its norm and rope.
+  if (step.n >= 32) {        // K by itself, after its norm and rope.
     launch_heads(d, cache);  // V alone.
-    launch(d, "kv_write of K", k_turn_kernel,
-           dim3(blocks_for(step.n, 32), static_cast<std::uint32_t>(layer.kv_heads)), dim3(256), 0, args.k,
-           static_cast<long long>(step.n), cache);
+    launch(d, "kv_write of K", k_turn_kernel, dim3(blocks_for(step.n, 32), static_cast<std::uint32_t>(layer.kv_heads)),
+           dim3(256), 0, args.k, static_cast<long long>(step.n), cache);
     return;
   }
   if (cache.k_part >= 0) {
