@@ -57,7 +57,7 @@ avx512=(-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-
 cuda=(-std=c++20 -O3 -fmad=false -diag-suppress=2810 "-gencode=arch=compute_$arch,code=sm_$arch" -Isrc)
 
 # One line an object: its source, a tab, the command. Objects newer than every source and header are kept.
-newest_header=$(find src tests/gpu -name '*.h' -o -name '*.cuh' | xargs ls -t | head -n 1)
+newest_header=$(find src tests/gpu \( -name '*.h' -o -name '*.cuh' \) -printf '%T@ %p\n' | sort -rn | head -n 1 | cut -d ' ' -f 2-)
 : >"$out/commands"
 objects=()
 add() {
