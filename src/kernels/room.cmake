@@ -21,3 +21,32 @@ option(LODE_STATIC_KERNELS "Targets that test the kernels on another machine" OF
 if(LODE_STATIC_KERNELS)
   include(${CMAKE_CURRENT_LIST_DIR}/static.cmake)
 endif()
+
+# The CUDA backend. LODE_CUDA: ON, OFF, or AUTO: on where nvcc is found. OFF by default, since five architectures take
+# nvcc minutes. LODE_CUDA_ARCHS as CMake's CUDA_ARCHITECTURES; a release has the five below.
+set(LODE_CUDA OFF CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
+set(LODE_CUDA_ARCHS "75;80;86;89;90" CACHE STRING "CUDA architectures to compile for, such as 90a alone while developing")
+set(lode_cuda ${LODE_CUDA})
+if(LODE_CUDA STREQUAL "AUTO")
+  include(CheckLanguage)
+  check_language(CUDA)
+  set(lode_cuda OFF)
+  if(CMAKE_CUDA_COMPILER)
+    set(lode_cuda ON)
+  endif()
+endif()
+if(lode_cuda)
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  file(GLOB lode_cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/cuda/*.cu)
+  # -fmad=false: every fma is written as one. The standard as a plain flag: CMake 3.25 knows none of nvcc 13.
+  set_source_files_properties(${lode_cuda_sources} PROPERTIES
+                              COMPILE_OPTIONS "-std=c++20;-O3;-fmad=false;-diag-suppress=2810")
+  target_sources(lode_kernels PRIVATE ${lode_cuda_sources})
+  set_target_properties(lode_kernels PROPERTIES CUDA_ARCHITECTURES "${LODE_CUDA_ARCHS}" CUDA_SEPARABLE_COMPILATION OFF)
+  target_compile_definitions(lode_kernels PRIVATE LODE_HAS_CUDA)
+  target_link_libraries(lode_kernels PUBLIC CUDA::cudart_static CUDA::cublas)
+  message(STATUS "CUDA backend for ${LODE_CUDA_ARCHS}")
+else()
+  message(STATUS "CUDA backend: not built (LODE_CUDA=${LODE_CUDA})")
+endif()

@@ -87,7 +87,7 @@ Status Gemma3::init(const LoadContext& context) {
   // The 27B model (62 layers) scales by width / heads, all others by the head size.
   attn_scale_ = 1.0f / std::sqrt(static_cast<float>(c_.layers == 62 ? c_.width / c_.heads : c_.k_dim));
 
-  TensorReader t(file);
+  TensorReader t(file, context.options.place);
   token_embd_ = t.matrix("token_embd.weight", c_.vocab, c_.width);
   output_norm_ = t.vector("output_norm.weight", c_.width);
   output_ = t.optional_matrix("output.weight", c_.vocab, c_.width);

@@ -49,7 +49,7 @@ Status Llama::init(const LoadContext& context) {
   LODE_RETURN_IF_ERROR(r.status());
   LODE_RETURN_IF_ERROR(refuse_experts(file, "llama"));
 
-  TensorReader t(file);
+  TensorReader t(file, context.options.place);
   token_embd_ = t.matrix("token_embd.weight", c_.vocab, c_.width);
   output_norm_ = t.vector("output_norm.weight", c_.width);
   output_ = t.optional_matrix("output.weight", c_.vocab, c_.width);

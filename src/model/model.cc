@@ -12,10 +12,11 @@ namespace {
 struct Family {
   std::string_view architecture;
   Result<std::unique_ptr<Model>> (*load)(const LoadContext&);
+  bool placeable = false;  // Its forward page runs where Placer puts the weights.
 };
 constexpr Family kFamilies[] = {
-    {"llama", load_llama},   {"gemma3", load_gemma3}, {"qwen2", load_qwen},       {"qwen3", load_qwen},
-    {"qwen3moe", load_qwen}, {"qwen35", load_qwen35}, {"qwen35moe", load_qwen35},
+    {"llama", load_llama, true}, {"gemma3", load_gemma3, true}, {"qwen2", load_qwen, true}, {"qwen3", load_qwen, true},
+    {"qwen3moe", load_qwen},     {"qwen35", load_qwen35},       {"qwen35moe", load_qwen35},
 };
 
 }  // namespace
@@ -37,6 +38,10 @@ Result<std::unique_ptr<Model>> Model::load(const gguf::File& file, const LoadOpt
         fmt::format("{}: key 'general.architecture' is missing: not a model file", file.path().string()));
   for (const Family& family : kFamilies) {
     if (family.architecture != *arch.value()) continue;
+    if (options.place && !family.placeable)
+      return Status::unsupported(
+          fmt::format("{}: models of architecture '{}' run on the CPU only as yet; start without a GPU",
+                      file.path().string(), family.architecture));
     auto model = family.load({file, family.architecture, options});
     if (!model.ok()) return model.status();
     Facts& facts = model.value()->facts_;

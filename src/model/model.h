@@ -18,6 +18,7 @@
 #include "kernels/kernels.h"
 #include "model/expert_source.h"
 #include "model/kv_view.h"
+#include "model/placer.h"
 #include "model/workspace.h"
 
 namespace lode::model {
@@ -55,6 +56,9 @@ struct LoadOptions {
   // The configured length of a sequence in tokens; 0: as long as trained. Only longrope looks at it (rope.h). The
   // resolved factors are in rope_id(), so models loaded for two contexts share no KV where it matters.
   std::int64_t context = 0;
+  // Puts weights into a device's memory; forward() then runs on that device's Stream, with scratch, logits and KV
+  // there. Refused for families that have no device kernels yet.
+  Placer place;
 };
 
 class Model {

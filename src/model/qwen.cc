@@ -74,7 +74,7 @@ Status Qwen::init(const LoadContext& context) {
   LODE_RETURN_IF_ERROR(r.status());
   if (!moe_) LODE_RETURN_IF_ERROR(refuse_experts(file, architecture));
 
-  TensorReader t(file);
+  TensorReader t(file, context.options.place);
   ends_ = read_ends(t, c_);
   const RopeFactors factors = read_rope_factors(t, scaling, c_.rope_dims);
   LODE_RETURN_IF_ERROR(read_layers(t, architecture));

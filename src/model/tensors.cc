@@ -40,7 +40,7 @@ kernels::Matrix TensorReader::checked(const gguf::Tensor& t, std::span<const std
   }
   std::int64_t rows = 1;
   for (const std::int64_t dim : shape.subspan(1)) rows *= dim;
-  return {t.type, kernels::Layout::row_major, t.data, rows, shape[0]};
+  return {t.type, kernels::Layout::row_major, placed(t), rows, shape[0]};
 }
 
 kernels::Matrix TensorReader::matrix(const std::string& name, std::int64_t rows, std::int64_t cols) {
@@ -94,7 +94,21 @@ const float* TensorReader::vector(const std::string& name, std::int64_t count) {
   return optional_vector(name, count);
 }
 
+const std::byte* TensorReader::placed(const gguf::Tensor& t) {
+  if (!place_) return t.data;
+  auto where = place_(t);
+  if (where.ok()) return where.value();
+  fail(where.status());
+  return nullptr;
+}
+
 const float* TensorReader::optional_vector(const std::string& name, std::int64_t count) {
+  const gguf::Tensor* t = nullptr;
+  if (!in_file(name, count, &t)) return nullptr;
+  return reinterpret_cast<const float*>(placed(*t));
+}
+
+const float* TensorReader::in_file(const std::string& name, std::int64_t count, const gguf::Tensor** tensor) {
   const gguf::Tensor* t = find(name);
   if (!t) return nullptr;
   if (t->shape.size() != 1 || t->shape[0] != count || t->type != quant::DType::f32) {
@@ -102,6 +116,7 @@ const float* TensorReader::optional_vector(const std::string& name, std::int64_t
                                      count, quant::info(t->type).name, fmt::join(t->shape, ", "))));
     return nullptr;
   }
+  *tensor = t;
   return reinterpret_cast<const float*>(t->data);
 }
 
@@ -111,7 +126,8 @@ kernels::Matrix TensorReader::row(const std::string& name, std::int64_t cols) {
 }
 
 const float* TensorReader::positive_vector(const std::string& name, std::int64_t count) {
-  const float* values = optional_vector(name, count);
+  const gguf::Tensor* tensor = nullptr;
+  const float* values = in_file(name, count, &tensor);
   for (std::int64_t i = 0; values && i < count; ++i) {
     if (values[i] > 0 && std::isfinite(values[i])) continue;
     fail(Status::corrupt(fmt::format("{}: tensor '{}'[{}]: expected a positive number, found {}", file_.path().string(),

@@ -10,13 +10,16 @@
 #include "base/status.h"
 #include "gguf/gguf.h"
 #include "kernels/kernels.h"
+#include "model/placer.h"
 
 namespace lode::model {
 
 // Like ConfigReader: the first error sticks. Missing tensors are named, wrong shapes printed as expected and found.
 class TensorReader {
  public:
-  explicit TensorReader(const gguf::File& file) : file_(file), read_(file.tensors().size()) {}
+  // `place` may be empty: pointers then lead into the file.
+  explicit TensorReader(const gguf::File& file, Placer place = {})
+      : file_(file), place_(std::move(place)), read_(file.tensors().size()) {}
 
   // W [rows, cols] of any computable type.
   kernels::Matrix matrix(const std::string& name, std::int64_t rows, std::int64_t cols);
@@ -27,7 +30,7 @@ class TensorReader {
   const float* optional_vector(const std::string& name, std::int64_t count);
   // The same as a matrix W [1, cols].
   kernels::Matrix row(const std::string& name, std::int64_t cols);
-  // The same, of factors that divide: finite and above 0.
+  // The same, of factors that divide: finite and above 0. For the loader itself: never placed.
   const float* positive_vector(const std::string& name, std::int64_t count);
   // `count` matrices W [rows, cols]: the slices of one tensor of shape [cols, rows, count].
   std::vector<kernels::Matrix> stack(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t count);
@@ -42,8 +45,13 @@ class TensorReader {
  private:
   const gguf::Tensor* find(const std::string& name);
   kernels::Matrix checked(const gguf::Tensor& tensor, std::span<const std::int64_t> shape);
+  // The F32 vector's bytes in the file.
+  const float* in_file(const std::string& name, std::int64_t count, const gguf::Tensor** tensor);
+  // Where kernels find the tensor; nullptr after an error.
+  const std::byte* placed(const gguf::Tensor& tensor);
 
   const gguf::File& file_;
+  Placer place_;
   std::vector<bool> read_;  // [file.tensors().size()]
   Status status_;
 };
