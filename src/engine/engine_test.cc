@@ -254,6 +254,30 @@ TEST_P(EngineTest, QueuedRequestsCanBeCancelledAndRefused) {
   first.wait();
 }
 
+// Also while a step runs, which may take seconds.
+TEST_P(EngineTest, WaitingRequestsAreCountedAtOnce) {
+  options.slots = 1;
+  auto engine = make();
+  Collector first;
+  const auto running = engine->submit(request(prompt(50), 1500), first.sink());
+  ASSERT_TRUE(running.ok());
+  {
+    std::unique_lock lock(first.mutex);
+    ASSERT_TRUE(first.ready.wait_for(lock, std::chrono::seconds(60), [&] { return !first.tokens.empty(); }));
+  }
+  std::vector<Collector> more(20);
+  std::vector<RequestId> ids;
+  for (auto& c : more) {
+    ids.push_back(engine->submit(request(prompt(50)), c.sink()).value());
+    EXPECT_EQ(engine->stats().queued, static_cast<std::int64_t>(ids.size()));
+    EXPECT_EQ(engine->stats().slots_busy, 1);
+  }
+  for (RequestId id : ids) engine->cancel(id);
+  for (auto& c : more) c.wait();
+  engine->cancel(running.value());
+  first.wait();
+}
+
 TEST_P(EngineTest, LimitsAreClearErrors) {
   options.ctx = 256;
   auto engine = make();

@@ -25,6 +25,11 @@ __attribute__((noinline)) void* operator new(std::size_t bytes) {
   if (void* p = std::malloc(bytes ? bytes : 1)) return p;
   throw std::bad_alloc();
 }
+// std::stable_sort's; else it would come from a sanitizer's own and go back through ours.
+__attribute__((noinline)) void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(bytes ? bytes : 1);
+}
 __attribute__((noinline)) void operator delete(void* p) noexcept {
   std::free(p);
 }
