@@ -89,7 +89,7 @@ void transpose8_bytes(const std::int8_t* from, std::int64_t stride, std::int8_t*
     for (int j = 0; j < 2; ++j) {
       std::int8_t* pair = to + (4 * i + 2 * j) * kBlockTokens;
       _mm_storel_epi64(reinterpret_cast<__m128i*>(pair), columns[j]);
-      _mm_storeh_pd(reinterpret_cast<double*>(pair + kBlockTokens), _mm_castsi128_pd(columns[j]));
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(pair + kBlockTokens), _mm_srli_si128(columns[j], 8));
     }
   }
 }
