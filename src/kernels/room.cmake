@@ -37,11 +37,14 @@ if(LODE_CUDA STREQUAL "AUTO")
 endif()
 if(lode_cuda)
   enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20.
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
   find_package(CUDAToolkit REQUIRED)
   file(GLOB lode_cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/cuda/*.cu)
-  # -fmad=false: every fma is written as one. The standard as a plain flag: CMake 3.25 knows none of nvcc 13.
-  set_source_files_properties(${lode_cuda_sources} PROPERTIES
-                              COMPILE_OPTIONS "-std=c++20;-O3;-fmad=false;-diag-suppress=2810")
+  # -fmad=false: every fma is written as one.
+  set_source_files_properties(${lode_cuda_sources} PROPERTIES COMPILE_OPTIONS "-O3;-fmad=false;-diag-suppress=2810")
   target_sources(lode_kernels PRIVATE ${lode_cuda_sources})
   set_target_properties(lode_kernels PROPERTIES CUDA_ARCHITECTURES "${LODE_CUDA_ARCHS}" CUDA_SEPARABLE_COMPILATION OFF)
   target_compile_definitions(lode_kernels PRIVATE LODE_HAS_CUDA)
