@@ -109,9 +109,11 @@ class ResumeTest : public ::testing::TestWithParam<std::tuple<const char*, kerne
     else ASSERT_EQ(std::memcmp(expected, logits_.data(), bytes), 0) << "tokens " << at << " to " << at + count;
   }
 
-  // What may happen to stored blocks between a prefix and its continuation.
-  void disturb() {
-    switch (rng_() % 4) {
+  // What may happen to stored blocks between a prefix and its continuation: nothing, memory lost, a restart, or a
+  // restart over a folder that lost a quarter of its files.
+  static constexpr int kKinds = 4, kLossy = 3;
+  void disturb(int kind) {
+    switch (kind) {
       case 0: return;
       case 1: store_->flush(10'000); return store_->drop_ram();
       case 2:
@@ -133,17 +135,15 @@ class ResumeTest : public ::testing::TestWithParam<std::tuple<const char*, kerne
     recording_ = true;
     ASSERT_EQ(compute(kTokens, "whole"), 0);
     recording_ = false;
-    std::int64_t reused = 0, splits_sum = 0;
     for (int i = 0; i < count && !HasFailure(); ++i) {
       const std::int64_t split = 1 + static_cast<std::int64_t>(rng_() % (kTokens - 1));
       SCOPED_TRACE(fmt::format("split {} at {}", i, split));
       EXPECT_EQ(compute(split, std::to_string(i)), 0);
-      disturb();
-      reused += compute(kTokens, std::to_string(i));
-      splits_sum += split;
+      disturb(i % kKinds);
+      const std::int64_t reused = compute(kTokens, std::to_string(i));
+      // The last whole block, or on hybrids the checkpoint before the prompt's last token.
+      if (i % kKinds != kLossy) EXPECT_GE(reused, split - 2 * 32);
     }
-    // A quarter of the rounds loses files, and checkpoints lie up to 256 tokens apart.
-    EXPECT_GT(reused, splits_sum / 2) << "too little was reused for this test to mean much";
     const bool hybrid = std::any_of(config_.groups.begin(), config_.groups.end(), [](const model::CacheGroup& g) {
       return g.kind == model::CacheGroup::Kind::checkpoint;
     });
