@@ -169,7 +169,7 @@ for stage in layering format unit e2e asan tsan fuzz tidy; do
     note skipped "$stage" 1 'not asked for'
   fi
 done
-note skipped cuda 1 'no GPU code in this version'
+note skipped cuda 1 'needs a card: scripts/gpu_test.sh, see docs/gpu.md; not compiled here (LODE_CUDA is off by default)'
 
 say ''
 exec "$python" "$ROOT/scripts/count_tests.py" --summary "$results" "$((SECONDS - begin))"
