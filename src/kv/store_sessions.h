@@ -35,7 +35,9 @@ class Sessions {
     while (!runs_.empty()) close(runs_.begin());
     *rig_.knobs = {};
     shared += static_cast<std::int64_t>(rig_.store->stats().hits_in_flight_tokens);
-    EXPECT_TRUE(rig_.store->flush(60'000));
+    // A write that failed is queued again by a later poll, and pins its blocks until then: a few rounds.
+    for (int i = 0; i < 10 && (i == 0 || rig_.store->stats().pinned_bytes > 0); ++i)
+      EXPECT_TRUE(rig_.store->flush(60'000));
     rig_.store->drop_ram();
     EXPECT_EQ(rig_.store->stats().committed_bytes, 0u) << "some slot has leaked";
     EXPECT_EQ(rig_.store->stats().pinned_bytes, 0u);
