@@ -19,7 +19,7 @@ RigOptions hybrid(std::int64_t every = 256, Disk disk = Disk::off) {
   return {.groups = hybrid_groups(), .checkpoint_tokens = every, .disk = disk};
 }
 
-// The first child of an extent that a test wants to hurt.
+// Of blocks from this one on.
 void damage_states(Rig& rig, std::int64_t from_block) {
   for (auto& [key, entry] : rig.stored->blocks)
     if (entry.block.index >= from_block && entry.bytes.contains(0)) entry.damaged.insert(0);
@@ -216,6 +216,26 @@ TEST(StoreState, TenSequencesWithOneColdPrefixComputeItOnce) {
     }
     for (auto& r : runs) rig.close(r);
   }
+}
+
+TEST(StoreState, APeerWaitsForPlannedCheckpointsOnly) {
+  std::mt19937 rng(21);
+  Rig rig(hybrid(256));
+  const Tokens prefix = random_tokens(rng, 320);
+  auto a = rig.open(concat(prefix, random_tokens(rng, 300)));
+  // 96 tokens are not worth a checkpoint: computed twice, and nobody waits for a state that never comes.
+  auto b = rig.open(concat(head(prefix, 96), random_tokens(rng, 100)));
+  EXPECT_EQ(rig.store->state(*b->seq), SeqState::ready);
+  EXPECT_EQ(rig.store->reuse(*b->seq).tokens_reused, 0);
+  // Nor are 64 after the regular one.
+  auto c = rig.open(concat(prefix, random_tokens(rng, 100)));
+  EXPECT_EQ(rig.store->state(*c->seq), SeqState::waiting_peer);
+  ASSERT_TRUE(rig.finish(*a));
+  EXPECT_EQ(rig.store->state(*c->seq), SeqState::ready);
+  EXPECT_EQ(rig.store->length(*c->seq), 256);
+  ASSERT_TRUE(rig.finish(*b));
+  ASSERT_TRUE(rig.finish(*c));
+  for (auto* r : {&*a, &*b, &*c}) rig.close(*r);
 }
 
 // Its memory was granted before the peer came: the step goes past the checkpoint that the peer waits for.
