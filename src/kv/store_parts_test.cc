@@ -1,42 +1,11 @@
 // The store's parts alone, and what it promises about allocation and time.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <new>
 
+#include "base/count_allocations.h"
 #include "kv/prefix_index.h"
 #include "kv/store_test_util.h"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}
-
-// Every allocation of this test program is counted; but the thread sanitizer has an operator new of its own.
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define LODE_OWN_NEW 1
-#endif
-#endif
-#ifndef LODE_OWN_NEW
-__attribute__((noinline)) void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
-  throw std::bad_alloc();
-}
-// std::stable_sort's; else it would come from a sanitizer's own and go back through ours.
-__attribute__((noinline)) void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(bytes ? bytes : 1);
-}
-__attribute__((noinline)) void operator delete(void* p) noexcept {
-  std::free(p);
-}
-__attribute__((noinline)) void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-#endif
 
 namespace lode::kv::test {
 namespace {
@@ -120,7 +89,7 @@ TEST(Store, StepsAllocateNothing) {
         const std::array<TokenId, 1> id{static_cast<TokenId>(rng() % 1000)};
         const Store::RunSpec spec{run->seq, 0, 1};
         const bool completes = rig.store->length(*run->seq) % kBlockTokens == kBlockTokens - 1;
-        const std::int64_t before = allocations;
+        const std::int64_t before = lode::test::allocations;
         ASSERT_TRUE(rig.store->grow(*run->seq, 1).ok());
         model::KvView& view = rig.store->view({&spec, 1});
         for (const auto& g : groups)
@@ -134,11 +103,11 @@ TEST(Store, StepsAllocateNothing) {
             ASSERT_EQ(view.layer(l.layer).kv_heads, 1);
           }
         if (completes) {
-          EXPECT_EQ(allocations, before);
+          EXPECT_EQ(lode::test::allocations, before);
           rig.store->commit(*run->seq, id);
         } else {
           rig.store->commit(*run->seq, id);
-          EXPECT_EQ(allocations, before);
+          EXPECT_EQ(lode::test::allocations, before);
         }
         rig.store->poll();
       }

@@ -2,41 +2,15 @@
 // source sees each layer's whole list first; a step allocates nothing.
 #include "model/experts.h"
 
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <map>
-#include <new>
 
 #include <gtest/gtest.h>
 
+#include "base/count_allocations.h"
 #include "base/test_data.h"
 #include "model/test_edit.h"
 #include "model/test_runner.h"
-
-namespace {
-std::atomic<std::int64_t> g_allocations{0};
-}  // namespace
-
-// Every allocation of this test program is counted; but the thread sanitizer has an operator new of its own.
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define LODE_OWN_NEW 1
-#endif
-#endif
-#ifndef LODE_OWN_NEW
-__attribute__((noinline)) void* operator new(std::size_t bytes) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void operator delete(void* p) noexcept {
-  std::free(p);
-}
-__attribute__((noinline)) void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-#endif
 
 namespace lode::model {
 namespace {
@@ -188,10 +162,10 @@ TEST_F(Experts, AStepAllocatesNothing) {
       KvView& view = kv.prepare({{0, n}});
       for (const CacheGroup& g : runner.model->groups())  // The test's view allocates its states when first asked.
         if (g.kind == CacheGroup::Kind::checkpoint) view.states(g.layers[0].layer);
-      const std::int64_t before = g_allocations.load();
+      const std::int64_t before = lode::test::allocations.load();
       const Status done = runner.model->forward(runner.stream, {ids, positions, rows}, view, runner.limits,
                                                 runner.scratch->data(), logits.data());
-      EXPECT_EQ(g_allocations.load() - before, 0) << name << ", " << n << " tokens";
+      EXPECT_EQ(lode::test::allocations.load() - before, 0) << name << ", " << n << " tokens";
       EXPECT_TRUE(done.ok());
       kv.advance();
     }
