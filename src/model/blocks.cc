@@ -7,7 +7,6 @@ Ends read_ends(TensorReader& t, const Config& c) {
   e.token_embd = t.matrix("token_embd.weight", c.vocab, c.width);
   e.output_norm = t.vector("output_norm.weight", c.width);
   e.output = t.has("output.weight") ? t.matrix("output.weight", c.vocab, c.width) : e.token_embd;  // Tied.
-  e.output_bias = t.optional_vector("output.bias", c.vocab);
   return e;
 }
 

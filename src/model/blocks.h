@@ -17,7 +17,7 @@ namespace lode::model {
 struct Ends {
   kernels::Matrix token_embd, output;  // [vocab, width]; the same matrix where the file has no output.weight.
   const float* output_norm = nullptr;  // [width]
-  const float* output_bias = nullptr;  // [vocab] or nullptr
+  const float* output_bias = nullptr;  // [vocab] or nullptr; read by the families that have one
 };
 Ends read_ends(TensorReader& t, const Config& c);
 // Logits [m, vocab] of the batch's output rows of x [n, width].

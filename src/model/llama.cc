@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "model/blocks.h"
 #include "model/config.h"
 #include "model/families.h"
 #include "model/rope.h"
@@ -22,7 +23,7 @@ struct LlamaLayer {
   Matrix wq, wk, wv;       // [heads * k_dim, width], [kv_heads * k_dim, width], [kv_heads * v_dim, width]
   Matrix wo;               // [width, heads * v_dim]
   const float* ffn_norm;   // [width]
-  Matrix gate, up, down;   // [ffn, width], [ffn, width], [width, ffn]
+  DenseFfn ffn;
 };
 
 class Llama final : public Model {
@@ -36,8 +37,7 @@ class Llama final : public Model {
   Config c_;
   TransformerShape shape_;
   Rope rope_;
-  Matrix token_embd_, output_;  // [vocab, width]
-  const float* output_norm_ = nullptr;
+  Ends ends_;
   std::vector<LlamaLayer> layers_;
 };
 
@@ -50,10 +50,7 @@ Status Llama::init(const LoadContext& context) {
   LODE_RETURN_IF_ERROR(refuse_experts(file, "llama"));
 
   TensorReader t(file, context.options.place);
-  token_embd_ = t.matrix("token_embd.weight", c_.vocab, c_.width);
-  output_norm_ = t.vector("output_norm.weight", c_.width);
-  output_ = t.optional_matrix("output.weight", c_.vocab, c_.width);
-  if (!output_.data) output_ = token_embd_;  // Tied.
+  ends_ = read_ends(t, c_);
   const RopeFactors factors = read_rope_factors(t, scaling, c_.rope_dims);
   for (std::int64_t i = 0; i < c_.layers && t.status().ok(); ++i) {
     LlamaLayer l{};
@@ -64,9 +61,7 @@ Status Llama::init(const LoadContext& context) {
     l.wv = t.matrix(name("attn_v"), c_.kv_heads * c_.v_dim, c_.width);
     l.wo = t.matrix(name("attn_output"), c_.width, c_.heads * c_.v_dim);
     l.ffn_norm = t.vector(name("ffn_norm"), c_.width);
-    l.gate = t.matrix(name("ffn_gate"), c_.ffn, c_.width);
-    l.up = t.matrix(name("ffn_up"), c_.ffn, c_.width);
-    l.down = t.matrix(name("ffn_down"), c_.width, c_.ffn);
+    l.ffn = read_dense_ffn(t, i, c_.width, c_.ffn, "");
     layers_.push_back(l);
   }
   LODE_RETURN_IF_ERROR(t.finish(c_.layers));
@@ -92,7 +87,7 @@ Status Llama::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const 
   const float attn_scale = 1.0f / std::sqrt(static_cast<float>(c_.k_dim));
   Acts acts;
 
-  k.embed(s, token_embd_, batch.ids.data(), n, 1.0f, b.x);
+  k.embed(s, ends_.token_embd, batch.ids.data(), n, 1.0f, b.x);
   k.rope_table(s, batch.positions.data(), n, rope_.inv_freq.data(), rope_.pairs(), rope_.attn_factor, b.cos_sin[0]);
 
   for (std::uint32_t i = 0; i < c_.layers; ++i) {
@@ -120,18 +115,11 @@ Status Llama::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const 
     // Feed forward.
     k.rms_norm(s, b.x, l.ffn_norm, c_.eps, n, c_.width, b.h);
     kernels::acts_bind(acts, b.h, n, c_.width, b.acts_room);
-    kernels::matmul(s, {{&l.gate, b.gate, c_.ffn}, {&l.up, b.up, c_.ffn}}, acts);
-    k.glu(s, kernels::Activation::silu, b.gate, b.up, b.gate, n * c_.ffn);
-    kernels::acts_bind(acts, b.gate, n, c_.ffn, b.acts_room);
-    kernels::matmul(s, {{&l.down, b.h, c_.width}}, acts);
+    run_dense_ffn(s, l.ffn, acts, {b.gate, b.up, b.h, b.acts_room});
     k.add(s, b.x, b.h, n * c_.width);
   }
 
-  // Logits of the rows that are asked for.
-  k.gather_rows(s, b.x, batch.output_rows.data(), m, c_.width, b.out);
-  k.rms_norm(s, b.out, output_norm_, c_.eps, m, c_.width, b.out);
-  kernels::acts_bind(acts, b.out, m, c_.width, b.acts_room);
-  kernels::matmul(s, {{&output_, logits, c_.vocab}}, acts);
+  run_logits(s, ends_, c_, batch, b.x, b, logits);
   return Status::success();
 }
 

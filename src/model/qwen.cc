@@ -76,6 +76,7 @@ Status Qwen::init(const LoadContext& context) {
 
   TensorReader t(file, context.options.place);
   ends_ = read_ends(t, c_);
+  ends_.output_bias = t.optional_vector("output.bias", c_.vocab);
   const RopeFactors factors = read_rope_factors(t, scaling, c_.rope_dims);
   LODE_RETURN_IF_ERROR(read_layers(t, architecture));
   LODE_RETURN_IF_ERROR(t.finish(c_.layers));

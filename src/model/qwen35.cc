@@ -123,6 +123,7 @@ Status Qwen35::init(const LoadContext& context) {
 
   TensorReader t(file);
   ends_ = read_ends(t, c_);
+  ends_.output_bias = t.optional_vector("output.bias", c_.vocab);
   const RopeFactors factors = read_rope_factors(t, scaling, c_.rope_dims);
   LODE_RETURN_IF_ERROR(read_layers(t));
   LODE_RETURN_IF_ERROR(t.finish(c_.layers));
