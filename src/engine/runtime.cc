@@ -55,8 +55,10 @@ Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options) {
   const auto plan = plan_for(options, *rt);
   if (!plan.ok()) return plan.status();
   if (options.load_mode != gguf::LoadMode::mmap) LODE_RETURN_IF_ERROR(load_model(options, options.load_mode, *rt));
-  // Rope factors that depend on the context (longrope) follow the one that was planned.
-  LODE_RETURN_IF_ERROR(read_model({.context = plan->context}, *rt));
+  // Rope factors that depend on the context (longrope) follow the one that was planned, where it is not the one that
+  // the model was read for.
+  const std::int64_t read_for = options.ctx > 0 ? options.ctx : rt->info.context_trained;
+  if (plan->context != read_for) LODE_RETURN_IF_ERROR(read_model({.context = plan->context}, *rt));
   auto tokenizer = text::Tokenizer::load(*rt->file);
   if (!tokenizer.ok()) return tokenizer.status();
   rt->tokenizer = std::move(tokenizer).value();
