@@ -178,7 +178,8 @@ std::int64_t Planner::chunk_for(std::int64_t context) const {
 // The chunk: as asked, or the largest power of two up to 512 that leaves room for the context that was asked for.
 Status Planner::settle_chunk() {
   const std::int64_t wanted = options_.context.value_or(least_context());
-  if (chunk_for(least_context()) == 0 && options_.load_mode == gguf::LoadMode::mmap) stream_weights();
+  // Also where only the context asked for is too long: more memory must never refuse what less memory accepts.
+  if (chunk_for(wanted) == 0 && options_.load_mode == gguf::LoadMode::mmap) stream_weights();
   plan_.chunk = chunk_for(wanted);
   if (plan_.chunk == 0) {
     plan_.chunk = chunk_for(least_context());
@@ -195,14 +196,15 @@ Status Planner::settle_chunk() {
   return {};
 }
 
-// In mmap mode the kernel may drop weights and read them again. When they do not fit beside even a short context, KV
-// gets half of what the rest leaves, or up to three quarters where -c asks for it: each byte of weights dropped is read
-// again for every token.
+// In mmap mode the kernel may drop weights and read them again. When they do not fit beside the context asked for, or
+// even a short one, KV gets half of what the rest leaves, or up to three quarters where -c asks for it: each byte of
+// weights dropped is read again for every token.
 void Planner::stream_weights() {
   const std::int64_t chunk = options_.chunk.value_or(kChunkLeast);
-  const std::uint64_t others = base_.margin + base_.engine + workspace(chunk, least_context());
+  const std::int64_t context = options_.context.value_or(least_context());
+  const std::uint64_t others = base_.margin + base_.engine + workspace(chunk, context);
   const std::uint64_t rest = sub(base_.room.bytes, others);
-  const std::uint64_t asked = kv(options_.context.value_or(least_context()), chunk);
+  const std::uint64_t asked = kv(context, chunk);
   const std::uint64_t for_kv = std::max(rest / 2, std::min(asked + kPieceBytes, rest / 4 * 3));
   base_.weights = std::min(plan_.weights_bytes, sub(rest, for_kv));
   streamed_ = plan_.weights_bytes - base_.weights;

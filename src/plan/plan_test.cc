@@ -276,6 +276,26 @@ TEST(Plan, HopelessLimitsAreRefused) {
   EXPECT_FALSE(make(container(kGiB, 2 * kGiB), tiny(), {}).ok());
 }
 
+// A context was accepted at 300 MiB, where the weights are read again from disk, and refused at 350.
+TEST(Plan, MoreMemoryNeverRefusesWhatLessAccepts) {
+  for (const ModelFacts& facts : {tiny(), gemma()}) {
+    for (const std::int64_t context : {2048, 8192, 16384, 32768, 65536}) {
+      Options o;
+      o.context = context;
+      std::uint64_t accepted_at = 0;
+      for (std::uint64_t memory = 64 * kMiB; memory <= 1536 * kMiB; memory += 7 * kMiB) {
+        o.memory = memory;
+        const Result<Plan> plan = make(machine(16 * kGiB), facts, o);
+        if (plan.ok() && accepted_at == 0) accepted_at = memory;
+        EXPECT_EQ(plan.ok(), accepted_at != 0)
+            << facts.name << ", context " << context << ": accepted at " << format_size(accepted_at) << ", not at "
+            << format_size(memory) << ": " << plan.status().message();
+      }
+      EXPECT_NE(accepted_at, 0u) << facts.name << ", context " << context;
+    }
+  }
+}
+
 TEST(Plan, OwnMemoryIsNotCountedTwice) {
   Hardware hw = container(kGiB, 400 * kMiB);
   const Plan before = made(hw, tiny(), {});
