@@ -5,9 +5,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 import lode_client as lc
+from f32_model import float32_copy
 from lode_eval import logits
 
 PROMPTS = ['The capital of France is', 'Once upon a time, in a small village by the sea,', 'def fibonacci(n):\n    """Return the',
@@ -15,11 +17,11 @@ PROMPTS = ['The capital of France is', 'Once upon a time, in a small village by 
            'The three laws of thermodynamics state that', 'SELECT name, price FROM products WHERE', '{"name": "Ada", "born":',
            'In the beginning of the twentieth century, physics was shaken by two ideas:']
 GENERATED, SURE = 32, 0.3
-# Both engines round activations to int8, and SmolLM2's have outliers: behind 'Liebe Freunde, heute möchte ich euch' the
-# same weights in F32 put ids 352 and 28 within 0.007 of each other, where llama.cpp b11549 has 28 ahead by 0.73 and Lode
-# 352 by 0.70. So a few positions may differ where the lead is
-# below 1 (docs/numerics.md, "Beside llama.cpp").
-FEW, CERTAIN = 0.01, 1.0
+# Both engines round activations to int8, each in its own way, and SmolLM2's have outliers: at a few positions that rounding
+# is larger than llama.cpp's lead. Who is right there is settled by the same weights in float32 (f32_model.py), whose
+# activations nobody rounds: where these have the peer's token ahead, and by SURE, Lode is wrong (docs/numerics.md,
+# "Beside llama.cpp").
+FEW = 0.01
 
 
 @pytest.fixture
@@ -61,8 +63,14 @@ def generate(port, ids):
     return out
 
 
+def exact_lead(exact, sequence, row, token, workdir):
+    """How far ahead of every other token `token` is after sequence[:row + 1] with float32 weights; negative: behind."""
+    found = logits(exact, sequence, workdir, '-ctk', 'f32', '-ctv', 'f32')[row]
+    return float(found[token] - np.delete(found, token).max())
+
+
 def test_same_top_token_as_the_peer(model, peer, workdir):
-    compared, wrong, certain = 0, [], []
+    compared, differ = 0, []
     for prompt in PROMPTS:
         ids = lc.request(peer, 'POST', '/tokenize', {'content': prompt, 'add_special': True})[1]['tokens']
         (workdir / 'prompt.txt').write_text(prompt)
@@ -77,9 +85,15 @@ def test_same_top_token_as_the_peer(model, peer, workdir):
             if lead > SURE:
                 compared += 1
                 if likeliest != found:
-                    wrong.append(f'{prompt!r} + {position}: llama.cpp {likeliest} (leads by {lead:.2f}), ours {found}')
-                    if lead > CERTAIN:
-                        certain.append(wrong[-1])
+                    differ.append((prompt, sequence, len(ids) - 1 + position, likeliest, lead, int(found)))
     assert compared > 100, f'only {compared} positions where the peer is sure'
-    print(f'{len(wrong)} of {compared} differ', *wrong, sep='\n')
-    assert not certain and len(wrong) <= FEW * compared, f'{len(wrong)} of {compared} differ: ' + '; '.join(wrong[:5])
+    assert len(differ) <= FEW * compared, f'{len(differ)} of {compared} differ: {[d[:1] + d[2:] for d in differ[:5]]}'
+    if not differ:
+        return
+    exact = workdir / 'float32.gguf'
+    float32_copy(model, exact)
+    for prompt, sequence, row, likeliest, lead, found in differ:
+        true_lead = exact_lead(exact, sequence, row, likeliest, workdir)
+        what = f'{prompt!r}, row {row}: llama.cpp {likeliest} (leads by {lead:.2f}), ours {found}, exact lead {true_lead:.3f}'
+        print(what)
+        assert true_lead < SURE, what
