@@ -275,9 +275,8 @@ Status File::Impl::load_part(Part& part, LoadMode mode, LoadMode& used) {
   }
   part.buffer = std::move(buffer).value();
   if (mode == LoadMode::direct) {
-    const Status status = source.read_direct(from, {part.buffer.data(), bytes});
-    if (status.ok()) return {};
-    if (status.code() != Code::unavailable) return status;
+    Status status = source.read_direct(from, {part.buffer.data(), bytes});
+    if (status.ok() || status.code() != Code::unavailable) return status;
     used = LoadMode::read;
   }
   return source.read_at(from, {part.buffer.data(), header.data_end - from});

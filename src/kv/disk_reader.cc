@@ -24,6 +24,7 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
 
   void submit() {
     std::vector<ReadOp*> pointers;
+    pointers.reserve(ops_.size());
     for (auto& op : ops_) pointers.push_back(&op);
     if (!pointers.empty()) owner_.reader_->submit(pointers);
   }
@@ -218,7 +219,7 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     return {};
   }
 
-  void slice_read(std::size_t tag, Status status) {
+  void slice_read(std::size_t tag, const Status& status) {
     const Purpose& p = purposes_[tag];
     OpenExtent& e = extents_[p.extent];
     if (!status.ok()) {

@@ -37,7 +37,7 @@ class FolderReader {
       layouts_.push_back(layout_id(GroupId{g}, config.groups[g]));
   }
 
-  FolderContents read(DiskScan scan, LogReplay replay) {
+  FolderContents read(DiskScan scan, const LogReplay& replay) {
     contents_.others = std::move(scan.others);
     for (auto& entry : scan.own) sort_out(entry);
     for (auto& logged : replay.extents) {
