@@ -5,8 +5,8 @@
 #   scripts/test.sh --fast    only the unit tests and the end-to-end tests
 #   scripts/test.sh --only STAGE[,STAGE...]    layering, format, unit, e2e, asan, tsan, fuzz, tidy, analyzer
 #
-# The stages' processor time on 2 cores at about 3 GHz, builds included: unit 16 min, e2e 10, asan and fuzz 30, tsan 15,
-# tidy 6, analyzer 20.
+# The stages' processor time at about 3 GHz, builds included: unit 16 min, e2e 10, asan 28 (with fuzz 30), fuzz alone 17,
+# tsan 11, tidy 5, analyzer 20.
 # With CI=true the shared test data at ../shared/data must be there; elsewhere tests that need it are skipped.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
