@@ -316,15 +316,17 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
 template <bool kMax>
 __device__ __forceinline__ float over_block(float v, float* room) {
   v = kMax ? warp_max(v) : warp_sum(v);
-  if ((threadIdx.x & 31) == 0) room[threadIdx.x >> 5] = v;
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  if ((thread & 31) == 0) room[thread >> 5] = v;
   __syncthreads();
   float all = room[0];
-  for (int w = 1; w < static_cast<int>(blockDim.x + 31) / 32; ++w) all = kMax ? fmaxf(all, room[w]) : all + room[w];
+  const int warps = static_cast<int>(blockDim.x * blockDim.y) / 32;
+  for (int w = 1; w < warps; ++w) all = kMax ? fmaxf(all, room[w]) : all + room[w];
   __syncthreads();
   return all;
 }
 
-// The value of dimension i in thread i, rotated by blocks of n; `room` [blockDim.x]. Every thread of the block calls.
+// The value of dimension i in the threads (i, any), rotated by blocks of n; `room` [blockDim.x]. Every thread calls.
 __device__ __forceinline__ float rotate_over_block(float y, int n, float* room) {
   const int i = static_cast<int>(threadIdx.x);
   for (int h = 1; h < n; h *= 2) {
@@ -332,7 +334,7 @@ __device__ __forceinline__ float rotate_over_block(float y, int n, float* room) 
     if (h < 32) {
       other = __shfl_xor_sync(0xffffffffu, y, h);
     } else {
-      room[i] = y;
+      if (threadIdx.y == 0) room[i] = y;
       __syncthreads();
       other = room[i ^ h];
       __syncthreads();
@@ -342,42 +344,61 @@ __device__ __forceinline__ float rotate_over_block(float y, int n, float* room) 
   return y * rotation_factor(n);
 }
 
-// A block a (head, row) of a multiple of 32 threads; thread i has dimension i of o. Spans in ascending order.
-__global__ void __launch_bounds__(kThreads) merge_kernel(RowArgs a) {
+// A block a (head, row); thread (i, slice) has dimension i of o and every fourth span, ascending. x is a multiple of 32.
+constexpr int kSlices = 4, kEarly = 16;
+__global__ void __launch_bounds__(256 * kSlices) merge_kernel(const __grid_constant__ RowArgs a) {
   extern __shared__ float4 raw[];
   float* weight = reinterpret_cast<float*>(raw);  // [spans]
-  __shared__ float room8[8];
+  __shared__ float reduced[32];
+  __shared__ float part[kSlices][256];
   const long long row = a.rows ? a.rows[blockIdx.y] : a.first_row + blockIdx.y;
   const long long position = a.positions[row], first = first_visible(a, position);
   const int spans = static_cast<int>(position / kSpanTokens - first / kSpanTokens + 1);
-  const int head = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x), step = a.v_dim + 2;
+  const int head = static_cast<int>(blockIdx.x), step = a.v_dim + 2;
+  const int i = static_cast<int>(threadIdx.x), slice = static_cast<int>(threadIdx.y);
+  const int thread = slice * static_cast<int>(blockDim.x) + i, threads = kSlices * static_cast<int>(blockDim.x);
   const float* room = a.room + (blockIdx.y * a.heads + head) * static_cast<long long>(a.spans) * step;
+  const auto at = [&](int n) { return room + static_cast<long long>(n) * step; };
   wait_for_inputs();
-  float top = a.sinks && i == 0 ? a.sinks[head] : kNone;
-  for (int n = i; n < spans; n += static_cast<int>(blockDim.x))
-    top = fmaxf(top, room[static_cast<long long>(n) * step]);
-  top = over_block<true>(top, room8);
-  float l = a.sinks && i == 0 ? expf(a.sinks[head] - top) : 0.0f;
-  for (int n = i; n < spans; n += static_cast<int>(blockDim.x)) {
-    const float w = expf(room[static_cast<long long>(n) * step] - top);
+  // The first 64 spans are on their way while their weights are found.
+  float early[kEarly];
+#pragma unroll
+  for (int n = 0; n < kEarly; ++n) {
+    const int span = slice + kSlices * n;
+    early[n] = span < spans && i < a.v_dim ? at(span)[2 + i] : 0.0f;
+  }
+  float top = a.sinks && thread == 0 ? a.sinks[head] : kNone;
+  for (int n = thread; n < spans; n += threads) top = fmaxf(top, at(n)[0]);
+  top = over_block<true>(top, reduced);
+  float l = a.sinks && thread == 0 ? expf(a.sinks[head] - top) : 0.0f;
+  for (int n = thread; n < spans; n += threads) {
+    const float w = expf(at(n)[0] - top);
     weight[n] = w;
-    l = fmaf(room[static_cast<long long>(n) * step + 1], w, l);
+    l = fmaf(at(n)[1], w, l);
   }
-  l = over_block<false>(l, room8);
+  l = over_block<false>(l, reduced);
   float o = 0;
+#pragma unroll
+  for (int n = 0; n < kEarly; ++n)
+    if (slice + kSlices * n < spans) o = fmaf(weight[slice + kSlices * n], early[n], o);
   if (i < a.v_dim) {
-#pragma unroll 16
-    for (int n = 0; n < spans; ++n) o = fmaf(weight[n], room[static_cast<long long>(n) * step + 2 + i], o);
+#pragma unroll 8
+    for (int n = slice + kSlices * kEarly; n < spans; n += kSlices) o = fmaf(weight[n], at(n)[2 + i], o);
   }
+  part[slice][i] = o;
+  __syncthreads();
+  o = part[0][i];
+#pragma unroll
+  for (int other = 1; other < kSlices; ++other) o += part[other][i];
   float y = o / l;
   if (a.v_type == KvType::q8_0) {  // V was rotated, and with it its sums.
-    __shared__ float turned[256];
-    y = rotate_over_block(y, rotation_of(a.v_dim), turned);
+    __syncthreads();
+    y = rotate_over_block(y, rotation_of(a.v_dim), part[0]);
   }
-  if (i >= a.v_dim) return;
-  const long long at = (row * a.heads + head) * a.v_dim + i;
-  a.out[at] = y;
-  if (a.q8.q) store_q8(y, a.q8, at >> 5);  // v_dim is a multiple of 32 then.
+  if (i >= a.v_dim || slice > 0) return;
+  const long long to = (row * a.heads + head) * a.v_dim + i;
+  a.out[to] = y;
+  if (a.q8.q) store_q8(y, a.q8, to >> 5);  // v_dim is a multiple of 32 then.
 }
 
 template <typename T, int G>
@@ -462,7 +483,7 @@ void attention_rows(CudaDevice& d, const AttentionArgs& args, std::byte* const* 
     }
     launch(d, "merge of spans", merge_kernel,
            dim3(static_cast<std::uint32_t>(args.heads), static_cast<std::uint32_t>(now)),
-           dim3(static_cast<std::uint32_t>((layer.v_dim + 31) / 32 * 32)), static_cast<std::size_t>(spans) * 4, a);
+           dim3(static_cast<std::uint32_t>((layer.v_dim + 31) / 32 * 32), kSlices), static_cast<std::size_t>(spans) * 4, a);
   }
   if (q8.q) d.made_q8(args.out, rows, args.heads * layer.v_dim, q8);
 }

@@ -42,9 +42,14 @@ __device__ __forceinline__ unsigned transposed(unsigned x) {
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
-// Into the L2, 128 bytes a lane at a time.
+// A warp asks for `bytes` from `from` to be brought into the L2; both are multiples of 16.
 __device__ __forceinline__ void prefetch(const std::byte* from, int bytes, int lane) {
+#if __CUDA_ARCH__ >= 900
+  if (lane == 0)
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes));
+#else
   for (int i = lane * 128; i < bytes; i += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
+#endif
 }
 
 __device__ __forceinline__ unsigned word_of(const uint2& v, int w) {

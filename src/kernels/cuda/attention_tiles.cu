@@ -132,14 +132,28 @@ __device__ __forceinline__ void fetch_codes(const Incoming<D>& in, int n, const 
 template <int D, bool any>
 __device__ __forceinline__ void fetch(const Incoming<D>& ks, const Incoming<D>& vs, int n, const TileArgs& a,
                                       std::byte* const* table, long long block, long long block_end, int kv_head) {
+  constexpr int pieces = 32 * D / 8;
 #pragma unroll
   for (int b = 0; b < Shape<D>::kTokens / 32; ++b) {
     if (block + b >= block_end) break;
     const std::byte* base = table[block + b];
-    if (any && ks.q8) fetch_codes<D>(ks, n, base, a.k_offset, a.k_scales, kv_head, b);
-    else fetch_halves<D>(ks.halves(n), base, a.k_offset, kv_head, b, true);
-    if (any && vs.q8) fetch_codes<D>(vs, n, base, a.v_offset, a.v_scales, kv_head, b);
-    else fetch_halves<D>(vs.halves(n), base, a.v_offset, kv_head, b, false);
+    if constexpr (any) {
+      if (ks.q8) fetch_codes<D>(ks, n, base, a.k_offset, a.k_scales, kv_head, b);
+      else fetch_halves<D>(ks.halves(n), base, a.k_offset, kv_head, b, true);
+      if (vs.q8) fetch_codes<D>(vs, n, base, a.v_offset, a.v_scales, kv_head, b);
+      else fetch_halves<D>(vs.halves(n), base, a.v_offset, kv_head, b, false);
+    } else {
+      const uint4* from_k =
+          reinterpret_cast<const uint4*>(base + a.k_offset) + static_cast<long long>(kv_head) * pieces;
+      const uint4* from_v =
+          reinterpret_cast<const uint4*>(base + a.v_offset) + static_cast<long long>(kv_head) * pieces;
+      __half *k = ks.halves(n) + b * 32 * D, *v = vs.halves(n) + b * 32 * D;
+#pragma unroll 4
+      for (int i = threadIdx.x; i < pieces; i += kThreads) {
+        copy16(k + k_piece(i / 4, i % 4) * 8, from_k + i);
+        copy16(v + v_piece<D>(i / (D / 8), i % (D / 8)) * 8, from_v + i);
+      }
+    }
   }
   copies_end();
 }
@@ -296,22 +310,35 @@ __global__ void __launch_bounds__(kThreads) tiles_kernel(const __grid_constant__
     }
 
     const bool whole = token0 + kTokens <= position0 + 1 && token0 >= first_of(position_end - 1);
+    if (a.softcap > 0) {
+#pragma unroll
+      for (int t = 0; t < kTokens / 8; ++t)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[t][i] = a.softcap * tanhf(s[t][i] * a.scale / a.softcap);
+    } else {
+#pragma unroll
+      for (int t = 0; t < kTokens / 8; ++t)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[t][i] *= a.scale;
+    }
+    if (!whole) {  // Of the stage's tokens a row sees [low, high].
+      const auto inside = [&](long long p) {
+        return static_cast<int>(max(-1ll, min(p - token0, static_cast<long long>(kTokens))));
+      };
+      const int low_a = inside(first_a), low_b = inside(first_b), high_a = inside(p_a), high_b = inside(p_b);
+#pragma unroll
+      for (int t = 0; t < kTokens / 8; ++t)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int token = 8 * t + (lane & 3) * 2 + (i & 1), low = i < 2 ? low_a : low_b, high = i < 2 ? high_a : high_b;
+          s[t][i] = (token >= low) & (token <= high) ? s[t][i] : -INFINITY;
+        }
+    }
     float top_a = m_a, top_b = m_b;
 #pragma unroll
     for (int t = 0; t < kTokens / 8; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float v = s[t][i] * a.scale;
-        if (a.softcap > 0) v = a.softcap * tanhf(v / a.softcap);
-        if (!whole) {
-          const long long token = token0 + 8 * t + (lane & 3) * 2 + (i & 1);
-          const bool seen = i < 2 ? token >= first_a && token <= p_a : token >= first_b && token <= p_b;
-          v = seen ? v : -INFINITY;
-        }
-        s[t][i] = v;
-        if (i < 2) top_a = fmaxf(top_a, v);
-        else top_b = fmaxf(top_b, v);
-      }
+      top_a = fmaxf(top_a, fmaxf(s[t][0], s[t][1]));
+      top_b = fmaxf(top_b, fmaxf(s[t][2], s[t][3]));
     }
 #pragma unroll
     for (int step = 1; step <= 2; step *= 2) {
