@@ -361,8 +361,10 @@ int run_attention() {
   return 0;
 }
 
-// Bandwidth of products of one token with Q4_K weights, shapes of an 8B model; weights rotate beyond the L2.
-int run_matvec() {
+namespace {
+
+// Bandwidth of products of one token, shapes of an 8B model; weights rotate beyond the L2.
+void matvec_of(quant::DType type) {
   auto device = must(kernels::open_cuda({}), "the device");
   kernels::Stream stream = device->stream();
   struct Case {
@@ -374,7 +376,7 @@ int run_matvec() {
                         {"o (4096 x 4096)", 1, 4096, 4096},
                         {"gate, up (2 x 12288 x 4096)", 2, 12288, 4096},
                         {"down (4096 x 12288)", 1, 4096, 12288}}) {
-    const std::int64_t bytes = c.rows * quant::row_bytes(quant::DType::q4_k, c.cols);
+    const std::int64_t bytes = c.rows * quant::row_bytes(type, c.cols);
     const std::int64_t copies = std::max<std::int64_t>(4, (std::int64_t{600} << 20) / (bytes * c.jobs));
     std::byte* weights =
         must(device->allocate(static_cast<std::uint64_t>(bytes * c.jobs * copies), "weights"), "weights");
@@ -392,8 +394,8 @@ int run_matvec() {
         std::vector<kernels::Matrix> w(static_cast<std::size_t>(c.jobs));
         std::vector<kernels::MatmulJob> jobs;
         for (std::int64_t j = 0; j < c.jobs; ++j) {
-          w[static_cast<std::size_t>(j)] = {quant::DType::q4_k, kernels::Layout::row_major,
-                                            weights + (i * c.jobs + j) * bytes, c.rows, c.cols};
+          w[static_cast<std::size_t>(j)] = {type, kernels::Layout::row_major, weights + (i * c.jobs + j) * bytes,
+                                            c.rows, c.cols};
           jobs.push_back({&w[static_cast<std::size_t>(j)], y + j * c.rows, c.rows});
         }
         device->table().matmul(stream, jobs, acts);
@@ -407,11 +409,20 @@ int run_matvec() {
     for (int i = 0; i < kTimes; ++i) must(device->replay(key, enqueue), "products");
     must(device->finish(), "products");
     const double each = seconds_since(start) / static_cast<double>(kTimes * copies);
-    std::printf("  %-30s %7.2f us  %6.0f GB/s\n", c.name, each * 1e6, static_cast<double>(bytes * c.jobs) / each / 1e9);
+    std::printf("  %-5s %-30s %7.2f us  %6.0f GB/s\n", std::string(quant::info(type).name).c_str(), c.name, each * 1e6,
+                static_cast<double>(bytes * c.jobs) / each / 1e9);
     total += each;
     for (std::byte* at : {weights, x, room, reinterpret_cast<std::byte*>(y)}) device->release(at);
   }
   std::printf("  36 layers: %.3f ms\n", 36e3 * total);
+}
+
+}  // namespace
+
+int run_matvec() {
+  for (const auto type : {quant::DType::q4_k, quant::DType::q6_k, quant::DType::q8_0, quant::DType::q5_0,
+                          quant::DType::q4_0, quant::DType::q5_k})
+    matvec_of(type);
   return 0;
 }
 

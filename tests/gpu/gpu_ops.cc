@@ -29,7 +29,8 @@ struct Row {
 class Bench {
  public:
   explicit Bench(kernels::DeviceNumerics numerics)
-      : device(must(kernels::open_cuda({.numerics = numerics}), "the device")), pool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {
+      : device(must(kernels::open_cuda({.numerics = numerics}), "the device")),
+        pool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {
     stream = device->stream();
     per_thread_ = align_up(kernels::scratch_bytes_per_thread(65536, 512), 64);
     room_ = std::make_unique<model::Workspace>(per_thread_ * static_cast<std::size_t>(pool.size()));
@@ -393,6 +394,62 @@ void attention_case(Bench& b, KvTypes types, std::int64_t dim, bool deterministi
   b.clear();
 }
 
+// A token's bits with and without a much longer sequence in its step, which has other tables, spans and merges.
+void neighbours_case(Bench& b, KvTypes types, std::int64_t dim) {
+  constexpr std::int64_t kHeads = 8, kKvHeads = 2, kLengths[] = {3000, 9000};
+  const KvLayer layer{types.k,
+                      types.v,
+                      kKvHeads,
+                      static_cast<std::int32_t>(dim),
+                      static_cast<std::int32_t>(dim),
+                      0,
+                      4 * 32 * kKvHeads * dim};
+  const std::int64_t block_bytes = 8 * 32 * kKvHeads * dim;
+  std::vector<std::vector<std::byte*>> tables(2);
+  for (std::size_t s = 0; s < 2; ++s)
+    for (std::int64_t i = 0; i * 32 < kLengths[s]; ++i)
+      tables[s].push_back(reinterpret_cast<std::byte*>(b.room(block_bytes / 4)));
+  const auto span_room = kernels::attention_span_room(2, kHeads, dim, kLengths[1]);
+  const auto step_of = [&](std::initializer_list<std::size_t> of, std::int64_t count, std::int64_t from) {
+    Step step;
+    std::int64_t n = 0;
+    for (const std::size_t s : of) {
+      const std::int64_t first = from < 0 ? kLengths[s] - 1 : from, now = std::min(count, kLengths[s] - first);
+      step.runs.push_back({n, now, first, tables[s].data()});
+      for (std::int64_t i = 0; i < now; ++i) step.positions.push_back(first + i);
+      n += now;
+    }
+    step.ids.resize(static_cast<std::size_t>(n));
+    step.groups = {step.runs};
+    return step;
+  };
+  for (std::size_t s = 0; s < 2; ++s) {  // All K and V, by one write a sequence.
+    Step step = step_of({s}, kLengths[s], 0);
+    must(b.device->begin_step({step.ids, step.positions, step.outputs, step.groups, kLengths[1]}), "begin_step");
+    b.device->table().kv_write(b.stream, {b.put(b.normal(kLengths[s] * kKvHeads * dim)),
+                                          b.put(b.normal(kLengths[s] * kKvHeads * dim)), layer, step.runs});
+    must(b.device->finish(), "kv_write");
+  }
+  const auto q = b.normal(2 * kHeads * dim);
+  std::vector<std::vector<float>> outs;
+  for (const auto& of : {std::initializer_list<std::size_t>{0}, {0, 1}}) {
+    Step step = step_of(of, 1, -1);
+    must(b.device->begin_step({step.ids, step.positions, step.outputs, step.groups, kLengths[1]}), "begin_step");
+    float* out = b.room(2 * kHeads * dim);
+    b.device->table().attention(b.stream, {.q = b.put(q),
+                                           .out = out,
+                                           .heads = kHeads,
+                                           .scale = 0.2f,
+                                           .layer = layer,
+                                           .runs = step.runs,
+                                           .span_room = b.room(static_cast<std::int64_t>(span_room)),
+                                           .span_room_floats = span_room});
+    outs.push_back(b.get(out, kHeads * dim));
+  }
+  b.note("bits of attention beside a longer sequence", outs[0], outs[1], 0);
+  b.clear();
+}
+
 }  // namespace
 
 int run_ops() {
@@ -408,10 +465,16 @@ int run_ops() {
                                DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k})
         embed_case(b, type);
     }
-    for (const KvTypes types : {KvTypes(KvType::f32), {KvType::f16}, {KvType::q8_0}, {KvType::q8_0, KvType::f16},
-                                {KvType::f16, KvType::q8_0}, {KvType::q8_0, KvType::f32}})
+    for (const KvTypes types : {KvTypes(KvType::f32),
+                                {KvType::f16},
+                                {KvType::q8_0},
+                                {KvType::q8_0, KvType::f16},
+                                {KvType::f16, KvType::q8_0},
+                                {KvType::q8_0, KvType::f32}})
       for (const std::int64_t dim : {64, 80, 128, 256})
         for (int i = 0; i < 3; ++i) attention_case(b, types, dim, deterministic);
+    for (const KvTypes types : {KvTypes(KvType::f16), {KvType::q8_0}, {KvType::f32}})
+      for (const std::int64_t dim : {64, 128}) neighbours_case(b, types, dim);
     std::printf("%s: largest NMSE of each operation\n", deterministic ? "deterministic" : "fast");
     for (const auto& [name, row] : b.table) {
       const bool ok = row.worst <= row.bound;

@@ -1,5 +1,5 @@
-// gpu_test ops | matvec | attention | goldens FOLDER | text MODEL | logits MODEL IDS | speed MODEL | steps MODEL: checks and measures the CUDA
-// backend. docs/gpu.md says how to build and run it.
+// gpu_test ops | matvec | attention | goldens FOLDER | text MODEL | logits MODEL IDS | speed MODEL | steps MODEL:
+// checks and measures the CUDA backend. docs/gpu.md says how to build and run it.
 #include <cstdio>
 #include <string_view>
 

@@ -77,8 +77,8 @@ struct Reader<Mixed> {
     const long long token = static_cast<long long>(kv_head) * kBlockTokens + t;
     read(block + a.v_offset, a.v_type, token * a.v_dim + dim, x);
     if (a.v_type != KvType::q8_0) return;
-    const float scale = __half2float(
-        reinterpret_cast<const __half*>(block + a.v_scales)[token * groups_of(a.v_dim) + dim / 32]);
+    const float scale =
+        __half2float(reinterpret_cast<const __half*>(block + a.v_scales)[token * groups_of(a.v_dim) + dim / 32]);
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] *= scale;
   }
@@ -344,9 +344,12 @@ __device__ __forceinline__ float rotate_over_block(float y, int n, float* room) 
   return y * rotation_factor(n);
 }
 
-// A block a (head, row); thread (i, slice) has dimension i of o and every fourth span, ascending. x is a multiple of 32.
-constexpr int kSlices = 4, kEarly = 16;
-__global__ void __launch_bounds__(256 * kSlices) merge_kernel(const __grid_constant__ RowArgs a) {
+// A block a (head, row); x is a multiple of 32. Thread (i, y) has dimension i of o and of kSlices sums over every
+// fourth span, ascending, one (kSplit 4) or all (1: few spans, so that a short context does not wait for 512 threads).
+// Which of the two runs changes no bits: with spans of one warp's lanes at most, all other sums are zeros.
+constexpr int kSlices = 4, kSplitSpans = 16;
+template <int kSplit>
+__global__ void __launch_bounds__(256 * kSplit) merge_kernel(const __grid_constant__ RowArgs a) {
   extern __shared__ float4 raw[];
   float* weight = reinterpret_cast<float*>(raw);  // [spans]
   __shared__ float reduced[32];
@@ -356,15 +359,16 @@ __global__ void __launch_bounds__(256 * kSlices) merge_kernel(const __grid_const
   const int spans = static_cast<int>(position / kSpanTokens - first / kSpanTokens + 1);
   const int head = static_cast<int>(blockIdx.x), step = a.v_dim + 2;
   const int i = static_cast<int>(threadIdx.x), slice = static_cast<int>(threadIdx.y);
-  const int thread = slice * static_cast<int>(blockDim.x) + i, threads = kSlices * static_cast<int>(blockDim.x);
+  const int thread = slice * static_cast<int>(blockDim.x) + i, threads = kSplit * static_cast<int>(blockDim.x);
+  constexpr int kOwn = kSlices / kSplit, kEarly = 16;  // A thread's sums; spans of all of them that it reads at once.
   const float* room = a.room + (blockIdx.y * a.heads + head) * static_cast<long long>(a.spans) * step;
   const auto at = [&](int n) { return room + static_cast<long long>(n) * step; };
   wait_for_inputs();
-  // The first 64 spans are on their way while their weights are found.
+  // The first spans are on their way while their weights are found: n is span kSplit n + slice.
   float early[kEarly];
 #pragma unroll
   for (int n = 0; n < kEarly; ++n) {
-    const int span = slice + kSlices * n;
+    const int span = slice + kSplit * n;
     early[n] = span < spans && i < a.v_dim ? at(span)[2 + i] : 0.0f;
   }
   float top = a.sinks && thread == 0 ? a.sinks[head] : kNone;
@@ -377,17 +381,18 @@ __global__ void __launch_bounds__(256 * kSlices) merge_kernel(const __grid_const
     l = fmaf(at(n)[1], w, l);
   }
   l = over_block<false>(l, reduced);
-  float o = 0;
+  float sums[kOwn] = {};
 #pragma unroll
   for (int n = 0; n < kEarly; ++n)
-    if (slice + kSlices * n < spans) o = fmaf(weight[slice + kSlices * n], early[n], o);
-  if (i < a.v_dim) {
+    if (slice + kSplit * n < spans) sums[n % kOwn] = fmaf(weight[slice + kSplit * n], early[n], sums[n % kOwn]);
+  if (kSplit == kSlices && i < a.v_dim) {
 #pragma unroll 8
-    for (int n = slice + kSlices * kEarly; n < spans; n += kSlices) o = fmaf(weight[n], at(n)[2 + i], o);
+    for (int n = slice + kSplit * kEarly; n < spans; n += kSplit) sums[0] = fmaf(weight[n], at(n)[2 + i], sums[0]);
   }
-  part[slice][i] = o;
+#pragma unroll
+  for (int n = 0; n < kOwn; ++n) part[slice + n][i] = sums[n];
   __syncthreads();
-  o = part[0][i];
+  float o = part[0][i];
 #pragma unroll
   for (int other = 1; other < kSlices; ++other) o += part[other][i];
   float y = o / l;
@@ -481,9 +486,11 @@ void attention_rows(CudaDevice& d, const AttentionArgs& args, std::byte* const* 
       else if (layer.k_type == KvType::f32) pick_group<float>(d, a, now);
       else pick_group<__half>(d, a, now);
     }
-    launch(d, "merge of spans", merge_kernel,
+    const bool few = spans <= kSplitSpans;
+    launch(d, "merge of spans", few ? merge_kernel<1> : merge_kernel<kSlices>,
            dim3(static_cast<std::uint32_t>(args.heads), static_cast<std::uint32_t>(now)),
-           dim3(static_cast<std::uint32_t>((layer.v_dim + 31) / 32 * 32), kSlices), static_cast<std::size_t>(spans) * 4, a);
+           dim3(static_cast<std::uint32_t>((layer.v_dim + 31) / 32 * 32), few ? 1 : kSlices),
+           static_cast<std::size_t>(spans) * 4, a);
   }
   if (q8.q) d.made_q8(args.out, rows, args.heads * layer.v_dim, q8);
 }

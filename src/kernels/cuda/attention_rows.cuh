@@ -29,7 +29,8 @@ __device__ __forceinline__ long long first_visible(const RowArgs& a, long long p
   return first;
 }
 
-// f16 or q8_0 on either side with equal heads of 64, 128 or 256: (m, l, o) of every span into the room. False for others.
+// f16 or q8_0 on either side with equal heads of 64, 128 or 256: (m, l, o) of every span into the room. False for
+// others.
 bool attention_spans(CudaDevice& d, const RowArgs& a, std::int64_t rows);
 
 }  // namespace lode::kernels::cuda

@@ -1,9 +1,9 @@
-// Attention of single rows over blocks in f16 or q8_0 with heads of 64, 128 or 256, on the tensor cores: a block of four
-// warps takes one absolute span of 256 tokens for up to eight query heads of one KV head, a warp 64 of the tokens.
+// Attention of single rows over blocks in f16 or q8_0 with heads of 64, 128 or 256, on the tensor cores: a block of
+// four warps takes one absolute span of 256 tokens for up to eight query heads of one KV head, a warp 64 of the tokens.
 // Scores are made as K Q^T and outputs as V^T P^T, so that K and V go from memory straight into the operand with 16
-// rows: which token (or dimension) stands in which row of a product is free, and so a lane's 8- and 16-byte loads become
-// rows of neighbouring products by pairing two of them. Q and P are f16, sums f32; codes of q8_0 are whole in f16, K's
-// scales multiply the sum of a group, V's the codes. A row's bits depend on its tokens alone.
+// rows: which token (or dimension) stands in which row of a product is free, and so a lane's 8- and 16-byte loads
+// become rows of neighbouring products by pairing two of them. Q and P are f16, sums f32; codes of q8_0 are whole in
+// f16, K's scales multiply the sum of a group, V's the codes. A row's bits depend on its tokens alone.
 #include <algorithm>
 #include <type_traits>
 
@@ -78,154 +78,188 @@ __device__ __forceinline__ void operands_of_codes(const unsigned (&r)[4], unsign
 }
 __device__ __forceinline__ void scale_operand(unsigned (&a)[4], __half2 first, __half2 second) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    a[i] = bits_of(__hmul2(*reinterpret_cast<const __half2*>(&a[i]), i < 2 ? first : second));
+  for (int i = 0; i < 4; ++i) a[i] = bits_of(__hmul2(*reinterpret_cast<const __half2*>(&a[i]), i < 2 ? first : second));
 }
 
 // Scores of the warp's 64 tokens: s[j][e] of token 8 eight + 2 j + e / 2 and head 2 quad + e % 2.
 // A step of 16 dimensions is four loads a lane, of dimensions 4 i + quad and tokens 8 eight .. + 7.
+template <int D, bool q8>
+struct Scores;
 template <int D>
-__device__ __forceinline__ void scores_f16(const __half* k, const uint2* q, float (&s)[4][4]) {
-  constexpr int kSteps = D / 16, kAhead = 2;
+struct Scores<D, false> {
+  static constexpr int kSteps = D / 16, kAhead = 2;
+  const __half* k;
   uint4 ahead[kAhead][4];
-  const auto load = [&](int step) {
+  __device__ __forceinline__ void load(int step) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       ahead[step % kAhead][i] = *reinterpret_cast<const uint4*>(k + (16 * step + 4 * i) * kBlockTokens);
-  };
+  }
+  // The lane's first loads, from its block's K of the head.
+  __device__ __forceinline__ void begin(const RowArgs& a, const std::byte* block, int kv_head, int quad, int eight) {
+    k = reinterpret_cast<const __half*>(block + a.k_offset) +
+        (static_cast<long long>(kv_head) * D + quad) * kBlockTokens + eight % 4 * 8;
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) load(i);
+    for (int i = 0; i < kAhead; ++i) load(i);
+  }
+  __device__ __forceinline__ void run(const uint2* q, float (&s)[4][4]) {
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    uint4 now[4];
+    for (int step = 0; step < kSteps; ++step) {
+      uint4 now[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) now[i] = ahead[step % kAhead][i];
-    if (step + kAhead < kSteps) load(step + kAhead);
-    const uint2 b = q[4 * step];
+      for (int i = 0; i < 4; ++i) now[i] = ahead[step % kAhead][i];
+      if (step + kAhead < kSteps) load(step + kAhead);
+      const uint2 b = q[4 * step];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      unsigned a[4];
-      operand_of_halves(now, j, a);
-      multiply(s[j], a, b);
+      for (int j = 0; j < 4; ++j) {
+        unsigned a[4];
+        operand_of_halves(now, j, a);
+        multiply(s[j], a, b);
+      }
     }
   }
-}
+};
 template <int D>
-__device__ __forceinline__ void scores_q8(const signed char* k, const __half* scales, const uint2* q,
-                                          float (&s)[4][4]) {
-  constexpr int kSteps = D / 16, kAhead = 4;
+struct Scores<D, true> {
+  static constexpr int kSteps = D / 16, kAhead = 4;
+  const signed char* k;
+  const __half* scales;
   uint2 ahead[kAhead][4];
   uint4 scale[3];
-  const auto load = [&](int step) {
+  __device__ __forceinline__ void load(int step) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       ahead[step % kAhead][i] = *reinterpret_cast<const uint2*>(k + (16 * step + 4 * i) * kBlockTokens);
     if (step % 2 == 0) scale[step / 2 % 3] = *reinterpret_cast<const uint4*>(scales + step / 2 * kBlockTokens);
-  };
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) load(i);
-  float group[4][4];
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    if (step % 2 == 0) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) group[j][e] = 0;
-    }
-    const uint2 b = q[4 * step];
-#pragma unroll
-    for (int w = 0; w < 2; ++w) {
-      unsigned rows[4], even[4], odd[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) rows[i] = word_of(ahead[step % kAhead][i], w);
-      operands_of_codes(rows, even, odd);
-      multiply(group[2 * w], even, b);
-      multiply(group[2 * w + 1], odd, b);
-    }
-    if (step % 2 == 1) {
-      const uint4 of = scale[step / 2 % 3];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const unsigned raw = word_of(of, j);
-        const float2 d = __half22float2(*reinterpret_cast<const __half2*>(&raw));
-#pragma unroll
-        for (int e = 0; e < 4; ++e) s[j][e] = fmaf(e < 2 ? d.x : d.y, group[j][e], s[j][e]);
-      }
-    }
-    if (step + kAhead < kSteps) load(step + kAhead);
   }
-}
+  __device__ __forceinline__ void begin(const RowArgs& a, const std::byte* block, int kv_head, int quad, int eight) {
+    k = reinterpret_cast<const signed char*>(block + a.k_offset) +
+        (static_cast<long long>(kv_head) * D + quad) * kBlockTokens + eight % 4 * 8;
+    scales = reinterpret_cast<const __half*>(block + a.k_scales) +
+             static_cast<long long>(kv_head) * (D / 32) * kBlockTokens + eight % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) load(i);
+  }
+  __device__ __forceinline__ void run(const uint2* q, float (&s)[4][4]) {
+    float group[4][4];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if (step % 2 == 0) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) group[j][e] = 0;
+      }
+      const uint2 b = q[4 * step];
+#pragma unroll
+      for (int w = 0; w < 2; ++w) {
+        unsigned rows[4], even[4], odd[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rows[i] = word_of(ahead[step % kAhead][i], w);
+        operands_of_codes(rows, even, odd);
+        multiply(group[2 * w], even, b);
+        multiply(group[2 * w + 1], odd, b);
+      }
+      if (step % 2 == 1) {
+        const uint4 of = scale[step / 2 % 3];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const unsigned raw = word_of(of, j);
+          const float2 d = __half22float2(*reinterpret_cast<const __half2*>(&raw));
+#pragma unroll
+          for (int e = 0; e < 4; ++e) s[j][e] = fmaf(e < 2 ? d.x : d.y, group[j][e], s[j][e]);
+        }
+      }
+      if (step + kAhead < kSteps) load(step + kAhead);
+    }
+  }
+};
 
 // o += V^T P^T over the warp's 64 tokens. Product i has dimensions that out_word() below names in rows `eight` and
 // `eight` + 8; step j has tokens 16 quad + 2 j and 8 further, and the ones after each.
+template <int D, bool q8>
+struct Mix;
 template <int D>
-__device__ __forceinline__ void mix_f16(const __half* v, const uint2 (&p)[4], int quad, int lo, int hi,
-                                        float (&o)[D / 16][4]) {
-  constexpr int kParts = D / 64, kUnits = 4 * kParts, kAhead = 2;
-  const bool whole = lo == 0 && hi == kPiece;
+struct Mix<D, false> {
+  static constexpr int kParts = D / 64, kUnits = 4 * kParts, kAhead = 2;
+  const __half* v;
+  int lo, hi;  // Of the lane's 16 tokens it sees [lo, hi).
   uint4 ahead[kAhead][4];
-  const auto load = [&](int unit) {
+  __device__ __forceinline__ void load(int unit) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int token = 2 * (unit / kParts) + 8 * (i % 2) + i / 2;
       ahead[unit % kAhead][i] = *reinterpret_cast<const uint4*>(v + token * D + 64 * (unit % kParts));
       // What is not seen may be NaN; zero times it must be zero.
-      if (!whole && (16 * quad + token < lo || 16 * quad + token >= hi))
-        ahead[unit % kAhead][i] = make_uint4(0, 0, 0, 0);
-    }
-  };
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) load(i);
-#pragma unroll
-  for (int unit = 0; unit < kUnits; ++unit) {
-    uint4 now[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) now[i] = ahead[unit % kAhead][i];
-    if (unit + kAhead < kUnits) load(unit + kAhead);
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      unsigned a[4];
-      operand_of_halves(now, w, a);
-      multiply(o[4 * (unit % kParts) + w], a, p[unit / kParts]);
+      if (token < lo || token >= hi) ahead[unit % kAhead][i] = make_uint4(0, 0, 0, 0);
     }
   }
-}
-// scales: [token / 16] of 16 tokens * (D / 32) halves and 16 bytes between them, unseen ones zero.
+  __device__ __forceinline__ void begin(const RowArgs& a, const std::byte* block, int kv_head, int quad, int eight,
+                                        int first, int end) {
+    v = reinterpret_cast<const __half*>(block + a.v_offset) +
+        (static_cast<long long>(kv_head) * kBlockTokens + quad % 2 * 16) * D + 8 * eight;
+    lo = first - 16 * quad, hi = end - 16 * quad;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) load(i);
+  }
+  __device__ __forceinline__ void run(const uint2 (&p)[4], const __half*, int, float (&o)[D / 16][4]) {
+#pragma unroll
+    for (int unit = 0; unit < kUnits; ++unit) {
+      uint4 now[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) now[i] = ahead[unit % kAhead][i];
+      if (unit + kAhead < kUnits) load(unit + kAhead);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        unsigned a[4];
+        operand_of_halves(now, w, a);
+        multiply(o[4 * (unit % kParts) + w], a, p[unit / kParts]);
+      }
+    }
+  }
+};
 template <int D>
-__device__ __forceinline__ void mix_q8(const signed char* v, const __half* scales, const uint2 (&p)[4], int eight,
-                                       float (&o)[D / 16][4]) {
-  constexpr int kBytes = D == 64 ? 8 : 16, kParts = D / 8 / kBytes, kUnits = 4 * kParts, kAhead = D == 64 ? 3 : 2;
+struct Mix<D, true> {
+  static constexpr int kBytes = D == 64 ? 8 : 16, kParts = D / 8 / kBytes, kUnits = 4 * kParts;
+  static constexpr int kAhead = D == 64 ? 3 : 2;
   using Load = std::conditional_t<kBytes == 8, uint2, uint4>;
+  const signed char* v;
   Load ahead[kAhead][4];
-  const auto load = [&](int unit) {
+  __device__ __forceinline__ void load(int unit) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int token = 2 * (unit / kParts) + 8 * (i % 2) + i / 2;
       ahead[unit % kAhead][i] = *reinterpret_cast<const Load*>(v + token * D + 8 * kBytes * (unit % kParts));
     }
-  };
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) load(i);
-#pragma unroll
-  for (int unit = 0; unit < kUnits; ++unit) {
-    const int part = unit % kParts, token = 2 * (unit / kParts);
-    const __half* d = scales + token * (D / 32) + (8 * kBytes * part + kBytes * eight) / 32;
-    const __half2 first = __halves2half2(d[0], d[8 * (D / 32)]),
-                  second = __halves2half2(d[D / 32], d[9 * (D / 32)]);
-#pragma unroll
-    for (int w = 0; w < kBytes / 4; ++w) {
-      unsigned rows[4], even[4], odd[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) rows[i] = word_of(ahead[unit % kAhead][i], w);
-      operands_of_codes(rows, even, odd);
-      scale_operand(even, first, second), scale_operand(odd, first, second);
-      multiply(o[kBytes / 2 * part + 2 * w], even, p[unit / kParts]);
-      multiply(o[kBytes / 2 * part + 2 * w + 1], odd, p[unit / kParts]);
-    }
-    if (unit + kAhead < kUnits) load(unit + kAhead);
   }
-}
+  __device__ __forceinline__ void begin(const RowArgs& a, const std::byte* block, int kv_head, int quad, int eight, int,
+                                        int) {
+    v = reinterpret_cast<const signed char*>(block + a.v_offset) +
+        (static_cast<long long>(kv_head) * kBlockTokens + quad % 2 * 16) * D + kBytes * eight;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) load(i);
+  }
+  // scales: of the lane's 16 tokens, D / 32 halves each, unseen ones zero.
+  __device__ __forceinline__ void run(const uint2 (&p)[4], const __half* scales, int eight, float (&o)[D / 16][4]) {
+#pragma unroll
+    for (int unit = 0; unit < kUnits; ++unit) {
+      const int part = unit % kParts, token = 2 * (unit / kParts);
+      const __half* d = scales + token * (D / 32) + (8 * kBytes * part + kBytes * eight) / 32;
+      const __half2 first = __halves2half2(d[0], d[8 * (D / 32)]), second = __halves2half2(d[D / 32], d[9 * (D / 32)]);
+#pragma unroll
+      for (int w = 0; w < kBytes / 4; ++w) {
+        unsigned rows[4], even[4], odd[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rows[i] = word_of(ahead[unit % kAhead][i], w);
+        operands_of_codes(rows, even, odd);
+        scale_operand(even, first, second), scale_operand(odd, first, second);
+        multiply(o[kBytes / 2 * part + 2 * w], even, p[unit / kParts]);
+        multiply(o[kBytes / 2 * part + 2 * w + 1], odd, p[unit / kParts]);
+      }
+      if (unit + kAhead < kUnits) load(unit + kAhead);
+    }
+  }
+};
 
 // Shared memory of a block. q: pairs of halves in the order of products, rows 32 bytes apart from a multiple of 128.
 template <int D, bool k_q8, bool v_q8>
@@ -258,8 +292,7 @@ __device__ __forceinline__ void prepare_q(const RowArgs& a, R& room, long long r
   for (int h = threadIdx.x >> 5; h < kHeads; h += kWarps) {
     float x[D / 32];
 #pragma unroll
-    for (int i = 0; i < D / 32; ++i)
-      x[i] = h < heads ? a.q[(row * a.heads + head0 + h) * D + 32 * i + lane] : 0.0f;
+    for (int i = 0; i < D / 32; ++i) x[i] = h < heads ? a.q[(row * a.heads + head0 + h) * D + 32 * i + lane] : 0.0f;
     if constexpr (rotated) rotate_piece(x, D);
     __half* to = reinterpret_cast<__half*>(room.q[h]);
 #pragma unroll
@@ -291,14 +324,18 @@ __global__ void __launch_bounds__(kThreads, D == 256 ? 2 : 4) spans_kernel(const
   const bool sees = lo < hi;
 
   const std::byte *block0 = nullptr, *block1 = nullptr;
+  // Tokens that this step does not write: their K is on its way before the step's own inputs are there.
+  const bool old = start + kPiece <= a.row_start[row];
+  Scores<D, k_q8> scores;
   if (sees) {
     // Of two blocks of 32 tokens one may be out of sight: the other stands for it and is masked.
     std::byte* const* table = a.tables + a.row_run[row] * a.blocks + start / kBlockTokens;
     block0 = table[lo < 32 ? 0 : 1], block1 = table[hi > 32 ? 1 : 0];
-    if (start + kPiece <= a.row_start[row]) {  // Nothing of it is written by this step: on its way already.
+    if (old) {
+      scores.begin(a, eight < 4 ? block0 : block1, kv_head, quad, eight);
       constexpr int k_bytes = D * kBlockTokens * (k_q8 ? 1 : 2), v_bytes = D * kBlockTokens * (v_q8 ? 1 : 2);
       constexpr int scale_bytes = D / 32 * kBlockTokens * 2;
-const auto fetch = [&](const std::byte* block, long long at, int bytes) {
+      const auto fetch = [&](const std::byte* block, long long at, int bytes) {
         prefetch(block + at + static_cast<long long>(kv_head) * bytes, bytes, lane);
       };
       fetch(block0, a.k_offset, k_bytes), fetch(block1, a.k_offset, k_bytes);
@@ -308,14 +345,15 @@ const auto fetch = [&](const std::byte* block, long long at, int bytes) {
     }
   }
   wait_for_inputs();
+  if (sees && !old) scores.begin(a, eight < 4 ? block0 : block1, kv_head, quad, eight);
   if constexpr (v_q8) {
-    if (sees) {  // Scales of V, zero where a token is out of sight, 16 bytes a lane.
+    if (sees) {                               // Scales of V, zero where a token is out of sight, 16 bytes a lane.
       constexpr int per_lane = 8 / (D / 32);  // Tokens, of which D / 32 halves each.
       for (int at = lane; at < kPiece / per_lane; at += 32) {
         const int token = at * per_lane;
-        uint4 raw = *reinterpret_cast<const uint4*>(
-            (token < 32 ? block0 : block1) + a.v_scales +
-            (static_cast<long long>(kv_head) * kBlockTokens + token % 32) * (D / 32) * 2);
+        uint4 raw = *reinterpret_cast<const uint4*>((token < 32 ? block0 : block1) + a.v_scales +
+                                                    (static_cast<long long>(kv_head) * kBlockTokens + token % 32) *
+                                                        (D / 32) * 2);
         __half* d = reinterpret_cast<__half*>(&raw);
 #pragma unroll
         for (int i = 0; i < 8; ++i)
@@ -331,16 +369,9 @@ const auto fetch = [&](const std::byte* block, long long at, int bytes) {
   float m[2] = {-INFINITY, -INFINITY}, l[2] = {};  // Of heads 2 quad and 2 quad + 1.
   if (sees) {
     float s[4][4] = {};
-    const uint2* q = &room.q[eight][quad];
-    const std::byte *k_block = eight < 4 ? block0 : block1, *v_block = quad < 2 ? block0 : block1;
-    const long long k_at = (static_cast<long long>(kv_head) * D + quad) * kBlockTokens + eight % 4 * 8;
-    if constexpr (k_q8) {
-      const long long scale_at = static_cast<long long>(kv_head) * (D / 32) * kBlockTokens + eight % 4 * 8;
-      scores_q8<D>(reinterpret_cast<const signed char*>(k_block + a.k_offset) + k_at,
-                   reinterpret_cast<const __half*>(k_block + a.k_scales) + scale_at, q, s);
-    } else {
-      scores_f16<D>(reinterpret_cast<const __half*>(k_block + a.k_offset) + k_at, q, s);
-    }
+    scores.run(&room.q[eight][quad], s);
+    Mix<D, v_q8> mix;
+    mix.begin(a, quad < 2 ? block0 : block1, kv_head, quad, eight, lo, hi);
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -372,13 +403,7 @@ const auto fetch = [&](const std::byte* block, long long at, int bytes) {
     for (int step = 4; step <= 16; step *= 2)
 #pragma unroll
       for (int h = 0; h < 2; ++h) l[h] += __shfl_xor_sync(0xffffffffu, l[h], step);
-    const long long v_at =
-        (static_cast<long long>(kv_head) * kBlockTokens + quad % 2 * 16) * D + OutOrder<D, v_q8>::kWide * eight;
-    if constexpr (v_q8)
-      mix_q8<D>(reinterpret_cast<const signed char*>(v_block + a.v_offset) + v_at,
-                &room.scales[warp][quad * room.kScaleRow], p, eight, o);
-    else
-      mix_f16<D>(reinterpret_cast<const __half*>(v_block + a.v_offset) + v_at, p, quad, lo, hi, o);
+    mix.run(p, &room.scales[v_q8 ? warp : 0][quad * room.kScaleRow], eight, o);
   }
   // Products' columns are heads 2 quad and 2 quad + 1; rows `eight` and `eight` + 8 neighbouring dimensions.
 #pragma unroll
@@ -403,8 +428,7 @@ const auto fetch = [&](const std::byte* block, long long at, int bytes) {
       sum = fmaf(of.y, factor, sum);
       value = fmaf(room.part[w][h][word], factor, value);
     }
-    float* out =
-        a.room + ((blockIdx.z * a.heads + head0 + h) * static_cast<long long>(a.spans) + blockIdx.x) * (D + 2);
+    float* out = a.room + ((blockIdx.z * a.heads + head0 + h) * static_cast<long long>(a.spans) + blockIdx.x) * (D + 2);
     out[2 + at % D] = value;
     if (at % D == 0) out[0] = top, out[1] = sum;
   }

@@ -75,12 +75,12 @@ __device__ __forceinline__ unsigned pack(float a, float b) {
   return *reinterpret_cast<const unsigned*>(&h);
 }
 
-// Shared memory. All f16: two stages of K and V. Else each side has its own: f16 two stages; q8_0 room for f16, then two
-// stages of codes with their scales.
+// Shared memory. All f16: two stages of K and V. Else each side has its own: f16 two stages; q8_0 room for f16, then
+// two stages of codes with their scales.
 template <int D>
 struct Shape {
-  static constexpr int kTokens = D == 256 ? 32 : 64;  // Of a stage.
-  static constexpr int kSide = kTokens * D;           // Values of K or V.
+  static constexpr int kTokens = D == 256 ? 32 : 64;             // Of a stage.
+  static constexpr int kSide = kTokens * D;                      // Values of K or V.
   static constexpr int kCodes = kSide + kTokens * (D / 32) * 2;  // Bytes of a stage of codes and scales.
   static __host__ __device__ constexpr int side_bytes(bool q8) { return q8 ? 2 * kSide + 2 * kCodes : 4 * kSide; }
 };
@@ -330,7 +330,8 @@ __global__ void __launch_bounds__(kThreads) tiles_kernel(const __grid_constant__
       for (int t = 0; t < kTokens / 8; ++t)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int token = 8 * t + (lane & 3) * 2 + (i & 1), low = i < 2 ? low_a : low_b, high = i < 2 ? high_a : high_b;
+          const int token = 8 * t + (lane & 3) * 2 + (i & 1), low = i < 2 ? low_a : low_b,
+                    high = i < 2 ? high_a : high_b;
           s[t][i] = (token >= low) & (token <= high) ? s[t][i] : -INFINITY;
         }
     }

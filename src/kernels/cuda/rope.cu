@@ -407,8 +407,8 @@ void kv_write(Stream& s, const KvWriteArgs& args) {
     launch(d, "kv_write of K", k_write_q8_kernel, dim3(blocks_for(step.n * layer.kv_heads, kWarps)), dim3(32 * kWarps),
            0, args.k, static_cast<long long>(step.n * layer.kv_heads), cache);
   else
-    launch(d, "kv_write of K", k_write_kernel, dim3(blocks_for(step.n * layer.kv_heads * layer.k_dim, 256)), dim3(256), 0,
-         args.k, static_cast<long long>(step.n * layer.kv_heads * layer.k_dim), cache);
+    launch(d, "kv_write of K", k_write_kernel, dim3(blocks_for(step.n * layer.kv_heads * layer.k_dim, 256)), dim3(256),
+           0, args.k, static_cast<long long>(step.n * layer.kv_heads * layer.k_dim), cache);
   launch_heads(d, cache);
 }
 
