@@ -15,6 +15,11 @@ int run_text(const std::filesystem::path& model);
 int run_speed(const std::filesystem::path& model);
 // Products of one token alone: bandwidth by shape.
 int run_matvec();
+// Attention of one token at depth, alone, by K and V types.
+int run_attention();
+// All logits of the ids in a text file of numbers, as float32 [ids, vocabulary]: the first 40 ids as one chunk, then
+// token by token, as `text` does. Once in each numerics: FILE.fast and FILE.deterministic.
+int run_logits(const std::filesystem::path& model, const std::filesystem::path& ids);
 // A few decode steps without graphs, for a profiler.
 int run_steps(const std::filesystem::path& model);
 

@@ -57,8 +57,8 @@ int line(const char* name, double value, double bound) {
 }
 
 // Three sequences at different depths in shared steps: the first one's logits.
-std::vector<float> run_batched(Runner& r, std::span<const TokenId> ids, KvType type) {
-  auto kv = r.make_kv(type, 3, 128);
+std::vector<float> run_batched(Runner& r, std::span<const TokenId> ids, KvTypes types) {
+  auto kv = r.make_kv(types, 3, 128);
   std::vector<float> out;
   const auto vocab = static_cast<std::size_t>(r.vocab());
   for (const std::vector<DeviceKv::Part>& parts : {std::vector<DeviceKv::Part>{{1, 40}},
@@ -106,19 +106,25 @@ int run_goldens(const std::filesystem::path& folder) {
       failed += line("fast, f16 KV, chunks of 40", nmse(fast.run(ids, 40, KvType::f16, false), want.data), 1e-4);
       failed +=
           line("fast, f16 KV, token by token, graphs", nmse(fast.run(ids, 1, KvType::f16, true), want.data), 1e-4);
+      for (const KvTypes types : {KvTypes(KvType::q8_0), {KvType::q8_0, KvType::f16}, {KvType::f16, KvType::q8_0}})
+        for (const std::int64_t chunk : {96, 40, 1})
+          failed += line(("fast, " + name_of(types) + " KV, chunks of " + std::to_string(chunk)).c_str(),
+                         nmse(fast.run(ids, chunk, types, chunk == 1), want.data), 5e-4);
     }
     Runner exact(base + ".gguf", DeviceNumerics::deterministic, {96, 96, 3, 128});
-    for (const KvType type : {KvType::f32, KvType::f16}) {
-      const auto first = exact.run(ids, 96, type, false);
-      failed += line(type == KvType::f32 ? "deterministic, f32 KV" : "deterministic, f16 KV", nmse(first, want.data),
-                     type == KvType::f32 ? tolerance : 1e-4);
+    for (const KvTypes types : {KvTypes(KvType::f32), {KvType::f16}, {KvType::q8_0}, {KvType::f16, KvType::q8_0}}) {
+      const auto first = exact.run(ids, 96, types, false);
+      failed += line(("deterministic, " + name_of(types) + " KV").c_str(), nmse(first, want.data),
+                     types.v == KvType::f32   ? tolerance
+                     : types.v == KvType::f16 ? 1e-4
+                                              : 5e-4);
       for (const std::int64_t chunk : {1, 31, 32, 33, 64}) {
-        const auto other = exact.run(ids, chunk, type, chunk == 1);
+        const auto other = exact.run(ids, chunk, types, chunk == 1);
         const bool same = std::memcmp(first.data(), other.data(), first.size() * 4) == 0;
         const std::string label = "bits of chunk " + std::to_string(chunk) + " = of one chunk";
         failed += line(label.c_str(), same ? 0 : 1, 0);
       }
-      const auto batched = run_batched(exact, ids, type);
+      const auto batched = run_batched(exact, ids, types);
       const bool same = std::memcmp(first.data(), batched.data(), batched.size() * 4) == 0;
       failed += line("bits in a batch of three = alone", same ? 0 : 1, 0);
     }
@@ -176,6 +182,30 @@ int run_text(const std::filesystem::path& path) {
               path.filename().string().c_str(), static_cast<long long>(agree), static_cast<long long>(clear),
               errors[errors.size() / 2], errors.back());
   return agree == clear ? 0 : 1;
+}
+
+int run_logits(const std::filesystem::path& path, const std::filesystem::path& ids_path) {
+  constexpr std::int64_t kPrompt = 40;
+  const auto ids = read_ids(ids_path);
+  const auto count = static_cast<std::int64_t>(ids.size());
+  for (const auto& [name, numerics] :
+       {std::pair{".fast", DeviceNumerics::fast}, {".deterministic", DeviceNumerics::deterministic}}) {
+    Runner r(path, numerics, {64, 64, 1, count});
+    auto kv = r.make_kv(KvType::f16, 1, count);
+    std::ofstream out(ids_path.string() + name, std::ios::binary);
+    for (std::int64_t at = 0; at < count;) {
+      const std::int64_t now = at == 0 ? std::min(kPrompt, count) : 1;
+      std::vector<std::int32_t> rows;
+      for (std::int64_t i = 0; i < now; ++i) rows.push_back(static_cast<std::int32_t>(i));
+      const DeviceKv::Part one[] = {{0, now}};
+      r.step(*kv, one, std::span(ids).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(now)), rows,
+             now == 1);
+      const auto logits = r.logits(static_cast<std::size_t>(now));
+      out.write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size() * 4));
+      at += now;
+    }
+  }
+  return 0;
 }
 
 namespace {
@@ -257,19 +287,84 @@ int run_speed(const std::filesystem::path& path) {
   at(deep), generate(r, *kv, 8);
   report("tg64 @d16384", 64, best_of(5, [&] { return at(deep), generate(r, *kv, 64); }), 207);
   report("  device alone", 64, best_of(5, [&] { return at(deep), replay_only(r, *kv, 64); }), 0);
-  kv.reset();
-  kv = r.make_kv(KvType::f16, 1, context, KvPlacement::layers);
-  std::printf("  each layer's blocks side by side:\n");
-  at(0), prompt(r, *kv, deep);
-  report("pp4096 @d16384", 4096, best_of(2, [&] { return at(deep), prompt(r, *kv, 4096); }), 7471);
-  at(deep), generate(r, *kv, 8);
-  report("tg64 @d16384", 64, best_of(5, [&] { return at(deep), generate(r, *kv, 64); }), 207);
-  report("  device alone", 64, best_of(5, [&] { return at(deep), replay_only(r, *kv, 64); }), 0);
+  for (const KvTypes types : {KvTypes(KvType::q8_0), {KvType::q8_0, KvType::f16}}) {
+    kv.reset();
+    kv = r.make_kv(types, 1, context);
+    std::printf("  %s K and V:\n", name_of(types).c_str());
+    at(0), prompt(r, *kv, deep);
+    report("pp4096 @d16384", 4096, best_of(2, [&] { return at(deep), prompt(r, *kv, 4096); }), 0);
+    at(deep), generate(r, *kv, 8);
+    report("tg64 @d16384", 64, best_of(5, [&] { return at(deep), generate(r, *kv, 64); }), 154);
+    report("  device alone", 64, best_of(5, [&] { return at(deep), replay_only(r, *kv, 64); }), 0);
+  }
   return 0;
 }
 
-// Bandwidth of products of one token with Q4_K weights, shapes of an 8B model; weights rotate beyond the L2.
-int run_matvec() {
+// Attention of one token at a depth of 16,384 in the shape of an 8B model, alone: time and bandwidth by type. Layers
+// rotate, so that no L2 holds them.
+int run_attention() {
+  constexpr std::int64_t kTokens = 16384, kLayers = 36, kHeads = 32, kKvHeads = 8;
+  auto device = must(kernels::open_cuda({}), "the device");
+  kernels::Stream stream = device->stream();
+  for (const std::int64_t dim : {128, 64, 256}) {
+    for (const KvTypes types : {KvTypes(KvType::f16), {KvType::q8_0}, {KvType::q8_0, KvType::f16}}) {
+      model::CacheGroup group;
+      for (std::int64_t i = 0; i < kLayers; ++i)
+        group.layers.push_back({.layer = LayerIndex(static_cast<std::uint32_t>(i)),
+                                .kv_heads = static_cast<std::int32_t>(kKvHeads),
+                                .k_dim = static_cast<std::int32_t>(dim),
+                                .v_dim = static_cast<std::int32_t>(dim)});
+      DeviceKv kv(*device, std::span(&group, 1), types, 1, kTokens + 32, KvPlacement::blocks);
+      must(device->fill(kv.memory(), 0x11, kv.bytes()), "K and V");
+      auto* q = reinterpret_cast<float*>(must(device->allocate(kHeads * dim * 4, "q"), "q"));
+      must(device->fill(reinterpret_cast<std::byte*>(q), 0x3c, kHeads * dim * 4), "q");
+      const std::size_t room = kernels::attention_span_room(1, kHeads, dim, kTokens + 32);
+      auto* spans = reinterpret_cast<float*>(must(device->allocate(room * 4, "spans"), "spans"));
+      kv.set_length(0, kTokens);
+      const DeviceKv::Part one[] = {{0, 1}};
+      kv.prepare(one);
+      const TokenId ids[] = {1};
+      const std::int64_t positions[] = {kTokens};
+      must(device->begin_step({ids, positions, {}, kv.all_runs(), kTokens + 32}), "a step");
+      const std::int64_t key[] = {9, dim, static_cast<std::int64_t>(types.k), static_cast<std::int64_t>(types.v)};
+      const auto enqueue = [&] {
+        for (std::int64_t i = 0; i < kLayers; ++i) {
+          const LayerIndex layer(static_cast<std::uint32_t>(i));
+          device->table().attention(stream, {.q = q,
+                                             .out = q,
+                                             .heads = kHeads,
+                                             .scale = 0.1f,
+                                             .layer = kv.layer(layer),
+                                             .runs = kv.runs(layer),
+                                             .span_room = spans,
+                                             .span_room_floats = room});
+        }
+        return Status::success();
+      };
+      for (int i = 0; i < 3; ++i) must(device->replay(key, enqueue), "attention");
+      must(device->finish(), "attention");
+      std::vector<double> all;
+      for (int i = 0; i < 7; ++i) {
+        const auto start = Clock::now();
+        for (int j = 0; j < 10; ++j) must(device->replay(key, enqueue), "attention");
+        must(device->finish(), "attention");
+        all.push_back(seconds_since(start) / 10);
+      }
+      std::sort(all.begin(), all.end());
+      std::printf("  heads of %3d, %-8s %7.2f us a layer (%.2f to %.2f), %5.0f GB/s\n", static_cast<int>(dim),
+                  name_of(types).c_str(), 1e6 * all[3] / kLayers, 1e6 * all[0] / kLayers, 1e6 * all[6] / kLayers,
+                  static_cast<double>(kv.bytes()) / all[3] / 1e9);
+      device->release(reinterpret_cast<std::byte*>(q));
+      device->release(reinterpret_cast<std::byte*>(spans));
+    }
+  }
+  return 0;
+}
+
+namespace {
+
+// Bandwidth of products of one token, shapes of an 8B model; weights rotate beyond the L2.
+void matvec_of(quant::DType type) {
   auto device = must(kernels::open_cuda({}), "the device");
   kernels::Stream stream = device->stream();
   struct Case {
@@ -281,7 +376,7 @@ int run_matvec() {
                         {"o (4096 x 4096)", 1, 4096, 4096},
                         {"gate, up (2 x 12288 x 4096)", 2, 12288, 4096},
                         {"down (4096 x 12288)", 1, 4096, 12288}}) {
-    const std::int64_t bytes = c.rows * quant::row_bytes(quant::DType::q4_k, c.cols);
+    const std::int64_t bytes = c.rows * quant::row_bytes(type, c.cols);
     const std::int64_t copies = std::max<std::int64_t>(4, (std::int64_t{600} << 20) / (bytes * c.jobs));
     std::byte* weights =
         must(device->allocate(static_cast<std::uint64_t>(bytes * c.jobs * copies), "weights"), "weights");
@@ -299,8 +394,8 @@ int run_matvec() {
         std::vector<kernels::Matrix> w(static_cast<std::size_t>(c.jobs));
         std::vector<kernels::MatmulJob> jobs;
         for (std::int64_t j = 0; j < c.jobs; ++j) {
-          w[static_cast<std::size_t>(j)] = {quant::DType::q4_k, kernels::Layout::row_major,
-                                            weights + (i * c.jobs + j) * bytes, c.rows, c.cols};
+          w[static_cast<std::size_t>(j)] = {type, kernels::Layout::row_major, weights + (i * c.jobs + j) * bytes,
+                                            c.rows, c.cols};
           jobs.push_back({&w[static_cast<std::size_t>(j)], y + j * c.rows, c.rows});
         }
         device->table().matmul(stream, jobs, acts);
@@ -314,11 +409,20 @@ int run_matvec() {
     for (int i = 0; i < kTimes; ++i) must(device->replay(key, enqueue), "products");
     must(device->finish(), "products");
     const double each = seconds_since(start) / static_cast<double>(kTimes * copies);
-    std::printf("  %-30s %7.2f us  %6.0f GB/s\n", c.name, each * 1e6, static_cast<double>(bytes * c.jobs) / each / 1e9);
+    std::printf("  %-5s %-30s %7.2f us  %6.0f GB/s\n", std::string(quant::info(type).name).c_str(), c.name, each * 1e6,
+                static_cast<double>(bytes * c.jobs) / each / 1e9);
     total += each;
     for (std::byte* at : {weights, x, room, reinterpret_cast<std::byte*>(y)}) device->release(at);
   }
   std::printf("  36 layers: %.3f ms\n", 36e3 * total);
+}
+
+}  // namespace
+
+int run_matvec() {
+  for (const auto type : {quant::DType::q4_k, quant::DType::q6_k, quant::DType::q8_0, quant::DType::q5_0,
+                          quant::DType::q4_0, quant::DType::q5_k})
+    matvec_of(type);
   return 0;
 }
 

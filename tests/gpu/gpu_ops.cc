@@ -1,5 +1,5 @@
-// Every operation of the table "cuda" against the CPU's scalar one (products: against double over dequantized weights),
-// over random shapes and fresh random inputs. Outputs start as NaN.
+// Every operation of the table "cuda" against the CPU's scalar one (attention: the CPU's best, which has the same bits;
+// products: double over dequantized weights), over random shapes and fresh random inputs. Outputs start as NaN.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "gpu_commands.h"
 #include "gpu_runner.h"
@@ -28,11 +29,14 @@ struct Row {
 class Bench {
  public:
   explicit Bench(kernels::DeviceNumerics numerics)
-      : device(must(kernels::open_cuda({.numerics = numerics}), "the device")), pool(4) {
+      : device(must(kernels::open_cuda({.numerics = numerics}), "the device")),
+        pool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {
     stream = device->stream();
     per_thread_ = align_up(kernels::scratch_bytes_per_thread(65536, 512), 64);
-    room_ = std::make_unique<model::Workspace>(per_thread_ * 4);
+    room_ = std::make_unique<model::Workspace>(per_thread_ * static_cast<std::size_t>(pool.size()));
     cpu = {&kernels::generic::kTable, &pool, room_->data(), per_thread_, nullptr};
+    best = cpu;
+    best.ops = kernels::available_tables().front();
   }
 
   std::int64_t pick(std::initializer_list<std::int64_t> of) {
@@ -90,7 +94,7 @@ class Bench {
 
   std::unique_ptr<kernels::Device> device;
   ThreadPool pool;
-  kernels::Stream stream, cpu;
+  kernels::Stream stream, cpu, best;
   std::mt19937_64 rng{20261130};
   std::map<std::string, Row> table;
 
@@ -278,12 +282,12 @@ void embed_case(Bench& b, DType type) {
 }
 
 // norm + rope + kv_write + attention as a forward page calls them, over several sequences.
-void attention_case(Bench& b, KvType type, std::int64_t dim, bool deterministic) {
+void attention_case(Bench& b, KvTypes types, std::int64_t dim, bool deterministic) {
   const auto& k = b.device->table();
   const auto& g = kernels::generic::kTable;
   const std::int64_t kv_heads = b.pick({1, 2, 3}), group = b.pick({1, 2, 3, 4, 6, 8}), heads = kv_heads * group;
-  const KvLayer layer{type,
-                      type,
+  const KvLayer layer{types.k,
+                      types.v,
                       static_cast<std::int32_t>(kv_heads),
                       static_cast<std::int32_t>(dim),
                       static_cast<std::int32_t>(dim),
@@ -313,6 +317,7 @@ void attention_case(Bench& b, KvType type, std::int64_t dim, bool deterministic)
     std::vector<std::byte*> host_table, device_table;
   };
   std::vector<Sequence> all(static_cast<std::size_t>(sequences));
+  const auto& best = *b.best.ops;
   constexpr std::int64_t kBlocks = 40;
   for (auto& s : all)
     for (std::int64_t i = 0; i < kBlocks; ++i) {
@@ -356,7 +361,7 @@ void attention_case(Bench& b, KvType type, std::int64_t dim, bool deterministic)
       g.rope(b.cpu, kk.data(), n, kv_heads, dim, pairs, style, cs.data());
     }
     k.kv_write(b.stream, {dk, dv, layer, step.runs});
-    g.kv_write(b.cpu, {kk.data(), v.data(), layer, cpu_runs});
+    best.kv_write(b.best, {kk.data(), v.data(), layer, cpu_runs});
     args.q = dq, args.out = out, args.runs = step.runs, args.sinks = with_sinks ? ds : nullptr;
     args.span_room_floats = kernels::attention_span_room(3, heads, dim, kBlocks * 32);
     args.span_room = b.room(static_cast<std::int64_t>(args.span_room_floats));
@@ -365,13 +370,83 @@ void attention_case(Bench& b, KvType type, std::int64_t dim, bool deterministic)
     cpu_args.q = q.data(), cpu_args.out = want.data(), cpu_args.runs = cpu_runs;
     cpu_args.sinks = with_sinks ? sinks.data() : nullptr;
     cpu_args.span_room = nullptr, cpu_args.span_room_floats = 0;
-    g.attention(b.cpu, cpu_args);
+    best.attention(b.best, cpu_args);
     b.note("norm + rope of Q", b.get(dq, n * heads * dim), q, 1e-12);
-    const bool tiles = !deterministic && type == KvType::f16 && (dim == 64 || dim == 128 || dim == 256);
-    const std::string name = "attention " + std::string(type == KvType::f32 ? "f32" : "f16") + ", heads of " +
-                             std::to_string(dim) + (tiles ? ", tiles" : ", rows");
-    b.note(name, b.get(out, n * heads * dim), want, type == KvType::f32 ? 1e-11 : dim == 80 ? 1e-7 : 3e-6);
+    const bool cores = types.k != KvType::f32 && types.v != KvType::f32 && dim != 80;
+    const std::string name = "attention " + name_of(types) + ", heads of " + std::to_string(dim) +
+                             (cores && !deterministic ? ", tiles" : ", rows");
+    const bool exact = types.k == KvType::f32 && types.v == KvType::f32;
+    b.note(name, b.get(out, n * heads * dim), want, exact ? 1e-11 : cores ? 3e-6 : 1e-7);
   }
+  // Equal values give equal bytes, those that nobody wrote included; norm and rope differ from the CPU's by a rounding.
+  const bool equal_k = !norm && !ropes;
+  double differ = 0;
+  std::vector<std::byte> got(block_bytes);
+  for (auto& s : all)
+    for (std::size_t i = 0; i < s.host.size(); ++i) {
+      must(b.device->download(got.data(), s.device_table[i], block_bytes), "a block");
+      for (std::size_t at = equal_k ? 0 : static_cast<std::size_t>(layer.v_offset); at < block_bytes; ++at)
+        differ += got[at] != s.host[i][at];
+    }
+  const float bytes[] = {static_cast<float>(differ)}, none[] = {0};
+  b.note("kv_write, bytes that differ, V " + name_of(types.v), bytes, none, 0);
+  if (equal_k) b.note("kv_write, bytes that differ, K " + name_of(types.k), bytes, none, 0);
+  b.clear();
+}
+
+// A token's bits with and without a much longer sequence in its step, which has other tables, spans and merges.
+void neighbours_case(Bench& b, KvTypes types, std::int64_t dim) {
+  constexpr std::int64_t kHeads = 8, kKvHeads = 2, kLengths[] = {3000, 9000};
+  const KvLayer layer{types.k,
+                      types.v,
+                      kKvHeads,
+                      static_cast<std::int32_t>(dim),
+                      static_cast<std::int32_t>(dim),
+                      0,
+                      4 * 32 * kKvHeads * dim};
+  const std::int64_t block_bytes = 8 * 32 * kKvHeads * dim;
+  std::vector<std::vector<std::byte*>> tables(2);
+  for (std::size_t s = 0; s < 2; ++s)
+    for (std::int64_t i = 0; i * 32 < kLengths[s]; ++i)
+      tables[s].push_back(reinterpret_cast<std::byte*>(b.room(block_bytes / 4)));
+  const auto span_room = kernels::attention_span_room(2, kHeads, dim, kLengths[1]);
+  const auto step_of = [&](std::initializer_list<std::size_t> of, std::int64_t count, std::int64_t from) {
+    Step step;
+    std::int64_t n = 0;
+    for (const std::size_t s : of) {
+      const std::int64_t first = from < 0 ? kLengths[s] - 1 : from, now = std::min(count, kLengths[s] - first);
+      step.runs.push_back({n, now, first, tables[s].data()});
+      for (std::int64_t i = 0; i < now; ++i) step.positions.push_back(first + i);
+      n += now;
+    }
+    step.ids.resize(static_cast<std::size_t>(n));
+    step.groups = {step.runs};
+    return step;
+  };
+  for (std::size_t s = 0; s < 2; ++s) {  // All K and V, by one write a sequence.
+    Step step = step_of({s}, kLengths[s], 0);
+    must(b.device->begin_step({step.ids, step.positions, step.outputs, step.groups, kLengths[1]}), "begin_step");
+    b.device->table().kv_write(b.stream, {b.put(b.normal(kLengths[s] * kKvHeads * dim)),
+                                          b.put(b.normal(kLengths[s] * kKvHeads * dim)), layer, step.runs});
+    must(b.device->finish(), "kv_write");
+  }
+  const auto q = b.normal(2 * kHeads * dim);
+  std::vector<std::vector<float>> outs;
+  for (const auto& of : {std::initializer_list<std::size_t>{0}, {0, 1}}) {
+    Step step = step_of(of, 1, -1);
+    must(b.device->begin_step({step.ids, step.positions, step.outputs, step.groups, kLengths[1]}), "begin_step");
+    float* out = b.room(2 * kHeads * dim);
+    b.device->table().attention(b.stream, {.q = b.put(q),
+                                           .out = out,
+                                           .heads = kHeads,
+                                           .scale = 0.2f,
+                                           .layer = layer,
+                                           .runs = step.runs,
+                                           .span_room = b.room(static_cast<std::int64_t>(span_room)),
+                                           .span_room_floats = span_room});
+    outs.push_back(b.get(out, kHeads * dim));
+  }
+  b.note("bits of attention beside a longer sequence", outs[0], outs[1], 0);
   b.clear();
 }
 
@@ -390,9 +465,16 @@ int run_ops() {
                                DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k})
         embed_case(b, type);
     }
-    for (const KvType type : {KvType::f32, KvType::f16})
+    for (const KvTypes types : {KvTypes(KvType::f32),
+                                {KvType::f16},
+                                {KvType::q8_0},
+                                {KvType::q8_0, KvType::f16},
+                                {KvType::f16, KvType::q8_0},
+                                {KvType::q8_0, KvType::f32}})
       for (const std::int64_t dim : {64, 80, 128, 256})
-        for (int i = 0; i < 3; ++i) attention_case(b, type, dim, deterministic);
+        for (int i = 0; i < 3; ++i) attention_case(b, types, dim, deterministic);
+    for (const KvTypes types : {KvTypes(KvType::f16), {KvType::q8_0}, {KvType::f32}})
+      for (const std::int64_t dim : {64, 128}) neighbours_case(b, types, dim);
     std::printf("%s: largest NMSE of each operation\n", deterministic ? "deterministic" : "fast");
     for (const auto& [name, row] : b.table) {
       const bool ok = row.worst <= row.bound;

@@ -27,6 +27,19 @@ T must(Result<T> result, const char* what) {
   return std::move(result).value();
 }
 
+// The types of K and V; both alike where one is given.
+struct KvTypes {
+  KvTypes(kernels::KvType both) : k(both), v(both) {}
+  KvTypes(kernels::KvType k_type, kernels::KvType v_type) : k(k_type), v(v_type) {}
+  kernels::KvType k, v;
+};
+inline std::string name_of(kernels::KvType type) {
+  return type == kernels::KvType::f32 ? "f32" : type == kernels::KvType::f16 ? "f16" : "q8_0";
+}
+inline std::string name_of(KvTypes types) {
+  return types.k == types.v ? name_of(types.k) : name_of(types.k) + "/" + name_of(types.v);
+}
+
 // A KvView whose blocks lie in one piece of device memory, all NaN until written; every sequence keeps every block.
 // How the blocks of a group lie in memory. blocks: a block's layers one after another, as on disk. layers: a layer's
 // blocks one after another, so that one layer's attention stays within few pages.
@@ -34,13 +47,14 @@ enum class KvPlacement { blocks, layers };
 
 class DeviceKv final : public model::KvView {
  public:
-  DeviceKv(kernels::Device& device, std::span<const model::CacheGroup> groups, kernels::KvType type,
-           std::size_t sequences, std::int64_t tokens, KvPlacement placement)
-      : device_(device), type_(type), placement_(placement), lengths_(sequences), tables_(sequences) {
+  DeviceKv(kernels::Device& device, std::span<const model::CacheGroup> groups, KvTypes types, std::size_t sequences,
+           std::int64_t tokens, KvPlacement placement)
+      : device_(device), types_(types), placement_(placement), lengths_(sequences), tables_(sequences) {
     const std::int64_t blocks = (tokens + 31) / 32;
-    for (const auto& g : groups) layouts_.push_back(model::block_layout(g, type, type));
+    for (const auto& g : groups) layouts_.push_back(model::block_layout(g, types.k, types.v));
     std::uint64_t bytes = 0;
     for (const auto& l : layouts_) bytes += static_cast<std::uint64_t>(l.block_bytes * blocks) * sequences;
+    bytes_ = bytes;
     memory_ = must(device.allocate(bytes, "K and V"), "K and V");
     must(device.fill(memory_, 0xFF, bytes), "K and V");
     std::byte* at = memory_;
@@ -85,7 +99,9 @@ class DeviceKv final : public model::KvView {
   void advance() {
     for (const Part& p : parts_) lengths_[p.sequence] += p.count;
   }
-  kernels::KvType type() const { return type_; }
+  std::byte* memory() const { return memory_; }
+  std::uint64_t bytes() const { return bytes_; }
+  KvTypes types() const { return types_; }
   KvPlacement placement() const { return placement_; }
   std::int64_t length(std::size_t sequence) const { return lengths_[sequence]; }
   void set_length(std::size_t sequence, std::int64_t tokens) { lengths_[sequence] = tokens; }
@@ -101,9 +117,10 @@ class DeviceKv final : public model::KvView {
 
  private:
   kernels::Device& device_;
-  kernels::KvType type_;
+  KvTypes types_;
   KvPlacement placement_;
   std::byte* memory_ = nullptr;
+  std::uint64_t bytes_ = 0;
   std::vector<model::BlockLayout> layouts_;
   std::vector<std::int64_t> lengths_;
   std::vector<std::vector<std::vector<std::byte*>>> tables_;  // [sequence][group][block]
@@ -131,9 +148,9 @@ class Runner {
   kernels::Device& device() { return *device_; }
   const model::Model& model() const { return *model_; }
   std::int64_t vocab() const { return model_->facts().vocab; }
-  std::unique_ptr<DeviceKv> make_kv(kernels::KvType type, std::size_t sequences, std::int64_t tokens,
+  std::unique_ptr<DeviceKv> make_kv(KvTypes types, std::size_t sequences, std::int64_t tokens,
                                     KvPlacement placement = KvPlacement::blocks) {
-    return std::make_unique<DeviceKv>(*device_, model_->groups(), type, sequences, tokens, placement);
+    return std::make_unique<DeviceKv>(*device_, model_->groups(), types, sequences, tokens, placement);
   }
 
   // Enqueues one step; `ids` for all parts one after another. Logits of `outputs` rows stay on the device.
@@ -148,7 +165,8 @@ class Runner {
       return model_->forward(stream_, {ids, positions_, outputs}, kv, limits_, scratch_,
                              reinterpret_cast<float*>(logits_));
     };
-    const std::int64_t key[] = {static_cast<std::int64_t>(kv.type()), static_cast<std::int64_t>(kv.placement())};
+    const std::int64_t key[] = {static_cast<std::int64_t>(kv.types().k), static_cast<std::int64_t>(kv.types().v),
+                                static_cast<std::int64_t>(kv.placement())};
     must(graph ? device_->replay(key, forward) : forward(), "a step");
     kv.advance();
   }
@@ -161,8 +179,8 @@ class Runner {
     must(device_->download(reinterpret_cast<std::byte*>(out.data()), logits_, out.size_bytes()), "logits");
   }
   // All logits of one sequence, in chunks.
-  std::vector<float> run(std::span<const TokenId> ids, std::int64_t chunk, kernels::KvType type, bool graph) {
-    auto kv = make_kv(type, 1, static_cast<std::int64_t>(ids.size()));
+  std::vector<float> run(std::span<const TokenId> ids, std::int64_t chunk, KvTypes types, bool graph) {
+    auto kv = make_kv(types, 1, static_cast<std::int64_t>(ids.size()));
     std::vector<float> out;
     for (std::size_t at = 0; at < ids.size(); at += static_cast<std::size_t>(chunk)) {
       const auto part = ids.subspan(at, std::min(static_cast<std::size_t>(chunk), ids.size() - at));

@@ -1,5 +1,5 @@
-// gpu_test ops | matvec | goldens FOLDER | text MODEL | speed MODEL | steps MODEL: checks and measures the CUDA
-// backend. docs/gpu.md says how to build and run it.
+// gpu_test ops | matvec | attention | goldens FOLDER | text MODEL | logits MODEL IDS | speed MODEL | steps MODEL:
+// checks and measures the CUDA backend. docs/gpu.md says how to build and run it.
 #include <cstdio>
 #include <string_view>
 
@@ -10,8 +10,11 @@ int main(int argc, char** argv) {
   using namespace lode;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string_view what = argc > 1 ? argv[1] : "";
-  if (what.empty() || (what != "ops" && what != "matvec" && argc < 3)) {
-    std::printf("usage: gpu_test ops | matvec | goldens FOLDER | text MODEL | speed MODEL | steps MODEL\n");
+  if (what.empty() || (what != "ops" && what != "matvec" && what != "attention" && argc < 3) ||
+      (what == "logits" && argc < 4)) {
+    std::printf(
+        "usage: gpu_test ops | matvec | attention | goldens FOLDER | text MODEL | logits MODEL IDS | speed MODEL | "
+        "steps MODEL\n");
     return 2;
   }
   const auto device = kernels::open_cuda({});
@@ -24,6 +27,8 @@ int main(int argc, char** argv) {
   int failed = 0;
   if (what == "ops") failed = gpu::run_ops();
   else if (what == "matvec") failed = gpu::run_matvec();
+  else if (what == "attention") failed = gpu::run_attention();
+  else if (what == "logits") failed = gpu::run_logits(argv[2], argv[3]);
   else if (what == "goldens") failed = gpu::run_goldens(argv[2]);
   else if (what == "text") failed = gpu::run_text(argv[2]);
   else if (what == "speed") failed = gpu::run_speed(argv[2]);

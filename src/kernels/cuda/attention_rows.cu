@@ -2,8 +2,10 @@
 // the tensor-core tiles do not take; and for every row where results must not depend on how a step was cut. A span's
 // (m, l, o) comes from that span alone, and a second kernel joins a row's spans in ascending order.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/attention_rows.cuh"
+#include "kernels/cuda/kv_q8.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
 
@@ -27,6 +29,60 @@ __device__ __forceinline__ void load8(const float* p, float (&v)[8]) {
   const float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
   v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
+
+__device__ __forceinline__ void load8(const signed char* p, float (&v)[8]) {
+  const uint2 raw = *reinterpret_cast<const uint2*>(p);
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    v[i] = static_cast<float>(static_cast<signed char>((i < 4 ? raw.x : raw.y) >> (8 * (i % 4))));
+}
+
+// One block's K and V of one head as a kernel reads them. Both f32 or both f16 (T), or any types (Mixed).
+template <typename T>
+struct Reader {
+  const T *k, *v;
+  __device__ __forceinline__ Reader(const RowArgs& a, const std::byte* block, int kv_head)
+      : k(reinterpret_cast<const T*>(block + a.k_offset) + static_cast<long long>(kv_head) * a.k_dim * kBlockTokens),
+        v(reinterpret_cast<const T*>(block + a.v_offset) + static_cast<long long>(kv_head) * kBlockTokens * a.v_dim) {}
+  // Dimension d of eight tokens; eight dimensions of token t.
+  __device__ __forceinline__ void read_k(const RowArgs& a, int d, int token, float (&x)[8]) const {
+    load8(k + static_cast<long long>(d) * kBlockTokens + token, x);
+  }
+  __device__ __forceinline__ void read_v(const RowArgs& a, int t, int dim, float (&x)[8]) const {
+    load8(v + static_cast<long long>(t) * a.v_dim + dim, x);
+  }
+};
+struct Mixed {};
+template <>
+struct Reader<Mixed> {
+  const std::byte* block;
+  int kv_head;
+  __device__ __forceinline__ Reader(const RowArgs&, const std::byte* of, int head) : block(of), kv_head(head) {}
+  __device__ __forceinline__ static void read(const std::byte* values, KvType type, long long at, float (&x)[8]) {
+    if (type == KvType::f32) load8(reinterpret_cast<const float*>(values) + at, x);
+    else if (type == KvType::f16) load8(reinterpret_cast<const __half*>(values) + at, x);
+    else load8(reinterpret_cast<const signed char*>(values) + at, x);
+  }
+  __device__ __forceinline__ void read_k(const RowArgs& a, int d, int token, float (&x)[8]) const {
+    read(block + a.k_offset, a.k_type, (static_cast<long long>(kv_head) * a.k_dim + d) * kBlockTokens + token, x);
+    if (a.k_type != KvType::q8_0) return;
+    float scale[8];
+    load8(reinterpret_cast<const __half*>(block + a.k_scales) +
+              (static_cast<long long>(kv_head) * groups_of(a.k_dim) + d / 32) * kBlockTokens + token,
+          scale);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] *= scale[i];
+  }
+  __device__ __forceinline__ void read_v(const RowArgs& a, int t, int dim, float (&x)[8]) const {
+    const long long token = static_cast<long long>(kv_head) * kBlockTokens + t;
+    read(block + a.v_offset, a.v_type, token * a.v_dim + dim, x);
+    if (a.v_type != KvType::q8_0) return;
+    const float scale =
+        __half2float(reinterpret_cast<const __half*>(block + a.v_scales)[token * groups_of(a.v_dim) + dim / 32]);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] *= scale;
+  }
+};
 
 // Shared memory of a block: q [G, k_dim], s [G, 256], (m, l) [G], and a region a warp: V of its 32 tokens (f16: copied
 // there while scores are computed), then its part of o [G, v_dim].
@@ -59,14 +115,14 @@ struct Shared {
 
 // Scores of the warp's block of 32 tokens: a lane has 8 tokens and every eighth dimension.
 template <typename T, int G>
-__device__ __forceinline__ void scores(const RowArgs& a, const Shared<T, G>& sh, const T* k, int lane, int at, int lo,
-                                       int hi) {
+__device__ __forceinline__ void scores(const RowArgs& a, const Shared<T, G>& sh, const Reader<T>& kv, int lane, int at,
+                                       int lo, int hi) {
   const int tokens = (lane & 3) * 8, dim = lane >> 2;
   float acc[G][8] = {};
 #pragma unroll 4
   for (int d = dim; d < a.k_dim; d += 8) {
     float v[8];
-    load8(k + static_cast<long long>(d) * kBlockTokens + tokens, v);
+    kv.read_k(a, d, tokens, v);
 #pragma unroll
     for (int h = 0; h < G; ++h) {
       const float q = sh.q[h * a.k_dim + d];
@@ -91,8 +147,8 @@ __device__ __forceinline__ void scores(const RowArgs& a, const Shared<T, G>& sh,
 
 // The warp's part of o: its block of 32 tokens. v_dim / 8 lanes a token.
 template <typename T, int G>
-__device__ __forceinline__ void mix(const RowArgs& a, const Shared<T, G>& sh, const T* v, int lane, int warp, int lo,
-                                    int hi) {
+__device__ __forceinline__ void mix(const RowArgs& a, const Shared<T, G>& sh, const Reader<T>& kv, int lane, int warp,
+                                    int lo, int hi) {
   const int lanes = a.v_dim / 8, tokens = 32 / lanes, mine = lane / lanes, dim = lane % lanes * 8;
   float acc[G][8] = {};
   if (mine < tokens) {
@@ -101,7 +157,7 @@ __device__ __forceinline__ void mix(const RowArgs& a, const Shared<T, G>& sh, co
     for (int t = warp * 32 + mine; t < end; t += tokens) {
       if (t < begin) continue;
       float x[8];
-      load8(v + static_cast<long long>(t - warp * 32) * a.v_dim + dim, x);
+      kv.read_v(a, t - warp * 32, dim, x);
 #pragma unroll
       for (int h = 0; h < G; ++h) {
         const float p = sh.s[h * kSpanTokens + t];
@@ -146,6 +202,26 @@ __device__ __forceinline__ void prefetch(const void* from, int bytes, int lane) 
     asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(from) + i));
 }
 
+// Heads in shared memory, [count, dim], as K in q8_0 is rotated; a warp a head.
+__device__ __forceinline__ void rotate_queries(float* q, int count, int dim) {
+  const int lane = threadIdx.x & 31, n = rotation_of(dim);
+  for (int h = threadIdx.x >> 5; h < count; h += kWarps)
+    for (int first = 0; first < dim; first += kKvPiece) {
+      float x[kKvPer];
+#pragma unroll
+      for (int i = 0; i < kKvPer; ++i) {
+        const int d = first + 32 * i + lane;
+        x[i] = d < dim ? q[h * dim + d] : 0.0f;
+      }
+      rotate_piece(x, n);
+#pragma unroll
+      for (int i = 0; i < kKvPer; ++i) {
+        const int d = first + 32 * i + lane;
+        if (d < dim) q[h * dim + d] = x[i];
+      }
+    }
+}
+
 // Block (span, KV head and part of its group, row): (m, l, o) of one span into the room.
 template <typename T, int G>
 __global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
@@ -170,28 +246,32 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
   const bool sees = warp * 32 < hi && warp * 32 + 32 > lo;
   const std::byte* block =
       sees ? a.tables[a.row_run[row] * a.blocks + span * (kSpanTokens / kBlockTokens) + warp] : nullptr;
-  const T* v =
-      reinterpret_cast<const T*>(block + a.v_offset) + static_cast<long long>(kv_head) * kBlockTokens * a.v_dim;
-  const T* k =
-      reinterpret_cast<const T*>(block + a.k_offset) + static_cast<long long>(kv_head) * a.k_dim * kBlockTokens;
+  Reader<T> kv(a, block, kv_head);
   // Blocks that this step does not write are fetched before the kernel's inputs are there.
   const bool old = start + warp * 32 + 32 <= a.row_start[row];
-  if (sees && old) prefetch(k, a.k_dim * kBlockTokens * static_cast<int>(sizeof(T)), lane);
+  if constexpr (!std::is_same_v<T, Mixed>)
+    if (sees && old) prefetch(kv.k, a.k_dim * kBlockTokens * static_cast<int>(sizeof(T)), lane);
   if (!old) wait_for_inputs();
   if constexpr (Shared<T, G>::kStaged) {
     T* staged = reinterpret_cast<T*>(sh.regions + warp * sh.region_bytes);
     if (sees)
-      for (int i = lane; i < kBlockTokens * a.v_dim / 8; i += 32) copy_ahead(staged + 8 * i, v + 8 * i);
-    v = staged;
-  } else if (sees && old) {
-    prefetch(v, a.v_dim * kBlockTokens * static_cast<int>(sizeof(T)), lane);
+      for (int i = lane; i < kBlockTokens * a.v_dim / 8; i += 32) copy_ahead(staged + 8 * i, kv.v + 8 * i);
+    kv.v = staged;
+  } else if constexpr (std::is_same_v<T, float>) {
+    if (sees && old) prefetch(kv.v, a.v_dim * kBlockTokens * static_cast<int>(sizeof(T)), lane);
   }
   if (old) wait_for_inputs();
   for (int i = threadIdx.x; i < G * a.k_dim; i += kThreads)
     sh.q[i] = i < heads * a.k_dim ? a.q[(row * a.heads + head0) * a.k_dim + i] * a.scale : 0.0f;
   __syncthreads();
+  if constexpr (std::is_same_v<T, Mixed>) {
+    if (a.k_type == KvType::q8_0) {
+      rotate_queries(sh.q, G, a.k_dim);
+      __syncthreads();
+    }
+  }
   if (sees) {
-    scores<T, G>(a, sh, k, lane, warp * 32, lo, hi);
+    scores<T, G>(a, sh, kv, lane, warp * 32, lo, hi);
   } else {
     for (int h = 0; h < G; ++h) sh.s[h * kSpanTokens + warp * 32 + lane] = kNone;
   }
@@ -218,7 +298,7 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
   }
   copies_arrive();
   __syncthreads();
-  mix<T, G>(a, sh, v, lane, warp, sees ? lo : 0, sees ? hi : 0);
+  mix<T, G>(a, sh, kv, lane, warp, sees ? lo : 0, sees ? hi : 0);
   __syncthreads();
   for (int at = threadIdx.x; at < heads * a.v_dim; at += kThreads) {
     float o = 0;
@@ -236,44 +316,94 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(RowArgs a) {
 template <bool kMax>
 __device__ __forceinline__ float over_block(float v, float* room) {
   v = kMax ? warp_max(v) : warp_sum(v);
-  if ((threadIdx.x & 31) == 0) room[threadIdx.x >> 5] = v;
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  if ((thread & 31) == 0) room[thread >> 5] = v;
   __syncthreads();
   float all = room[0];
-  for (int w = 1; w < static_cast<int>(blockDim.x + 31) / 32; ++w) all = kMax ? fmaxf(all, room[w]) : all + room[w];
+  const int warps = static_cast<int>(blockDim.x * blockDim.y) / 32;
+  for (int w = 1; w < warps; ++w) all = kMax ? fmaxf(all, room[w]) : all + room[w];
   __syncthreads();
   return all;
 }
 
-// A block a (head, row) of a multiple of 32 threads; thread i has dimension i of o. Spans in ascending order.
-__global__ void __launch_bounds__(kThreads) merge_kernel(RowArgs a) {
+// The value of dimension i in the threads (i, any), rotated by blocks of n; `room` [blockDim.x]. Every thread calls.
+__device__ __forceinline__ float rotate_over_block(float y, int n, float* room) {
+  const int i = static_cast<int>(threadIdx.x);
+  for (int h = 1; h < n; h *= 2) {
+    float other;
+    if (h < 32) {
+      other = __shfl_xor_sync(0xffffffffu, y, h);
+    } else {
+      if (threadIdx.y == 0) room[i] = y;
+      __syncthreads();
+      other = room[i ^ h];
+      __syncthreads();
+    }
+    y = i & h ? other - y : y + other;
+  }
+  return y * rotation_factor(n);
+}
+
+// A block a (head, row); x is a multiple of 32. Thread (i, y) has dimension i of o and of kSlices sums over every
+// fourth span, ascending, one (kSplit 4) or all (1: few spans, so that a short context does not wait for 512 threads).
+// Which of the two runs changes no bits: with spans of one warp's lanes at most, all other sums are zeros.
+constexpr int kSlices = 4, kSplitSpans = 16;
+template <int kSplit>
+__global__ void __launch_bounds__(256 * kSplit) merge_kernel(const __grid_constant__ RowArgs a) {
   extern __shared__ float4 raw[];
   float* weight = reinterpret_cast<float*>(raw);  // [spans]
-  __shared__ float room8[8];
+  __shared__ float reduced[32];
+  __shared__ float part[kSlices][256];
   const long long row = a.rows ? a.rows[blockIdx.y] : a.first_row + blockIdx.y;
   const long long position = a.positions[row], first = first_visible(a, position);
   const int spans = static_cast<int>(position / kSpanTokens - first / kSpanTokens + 1);
-  const int head = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x), step = a.v_dim + 2;
+  const int head = static_cast<int>(blockIdx.x), step = a.v_dim + 2;
+  const int i = static_cast<int>(threadIdx.x), slice = static_cast<int>(threadIdx.y);
+  const int thread = slice * static_cast<int>(blockDim.x) + i, threads = kSplit * static_cast<int>(blockDim.x);
+  constexpr int kOwn = kSlices / kSplit, kEarly = 16;  // A thread's sums; spans of all of them that it reads at once.
   const float* room = a.room + (blockIdx.y * a.heads + head) * static_cast<long long>(a.spans) * step;
+  const auto at = [&](int n) { return room + static_cast<long long>(n) * step; };
   wait_for_inputs();
-  float top = a.sinks && i == 0 ? a.sinks[head] : kNone;
-  for (int n = i; n < spans; n += static_cast<int>(blockDim.x))
-    top = fmaxf(top, room[static_cast<long long>(n) * step]);
-  top = over_block<true>(top, room8);
-  float l = a.sinks && i == 0 ? expf(a.sinks[head] - top) : 0.0f;
-  for (int n = i; n < spans; n += static_cast<int>(blockDim.x)) {
-    const float w = expf(room[static_cast<long long>(n) * step] - top);
-    weight[n] = w;
-    l = fmaf(room[static_cast<long long>(n) * step + 1], w, l);
+  // The first spans are on their way while their weights are found: n is span kSplit n + slice.
+  float early[kEarly];
+#pragma unroll
+  for (int n = 0; n < kEarly; ++n) {
+    const int span = slice + kSplit * n;
+    early[n] = span < spans && i < a.v_dim ? at(span)[2 + i] : 0.0f;
   }
-  l = over_block<false>(l, room8);
-  if (i >= a.v_dim) return;
-  float o = 0;
-#pragma unroll 16
-  for (int n = 0; n < spans; ++n) o = fmaf(weight[n], room[static_cast<long long>(n) * step + 2 + i], o);
-  const long long at = (row * a.heads + head) * a.v_dim + i;
-  const float y = o / l;
-  a.out[at] = y;
-  if (a.q8.q) store_q8(y, a.q8, at >> 5);  // v_dim is a multiple of 32 then.
+  float top = a.sinks && thread == 0 ? a.sinks[head] : kNone;
+  for (int n = thread; n < spans; n += threads) top = fmaxf(top, at(n)[0]);
+  top = over_block<true>(top, reduced);
+  float l = a.sinks && thread == 0 ? expf(a.sinks[head] - top) : 0.0f;
+  for (int n = thread; n < spans; n += threads) {
+    const float w = expf(at(n)[0] - top);
+    weight[n] = w;
+    l = fmaf(at(n)[1], w, l);
+  }
+  l = over_block<false>(l, reduced);
+  float sums[kOwn] = {};
+#pragma unroll
+  for (int n = 0; n < kEarly; ++n)
+    if (slice + kSplit * n < spans) sums[n % kOwn] = fmaf(weight[slice + kSplit * n], early[n], sums[n % kOwn]);
+  if (kSplit == kSlices && i < a.v_dim) {
+#pragma unroll 8
+    for (int n = slice + kSplit * kEarly; n < spans; n += kSplit) sums[0] = fmaf(weight[n], at(n)[2 + i], sums[0]);
+  }
+#pragma unroll
+  for (int n = 0; n < kOwn; ++n) part[slice + n][i] = sums[n];
+  __syncthreads();
+  float o = part[0][i];
+#pragma unroll
+  for (int other = 1; other < kSlices; ++other) o += part[other][i];
+  float y = o / l;
+  if (a.v_type == KvType::q8_0) {  // V was rotated, and with it its sums.
+    __syncthreads();
+    y = rotate_over_block(y, rotation_of(a.v_dim), part[0]);
+  }
+  if (i >= a.v_dim || slice > 0) return;
+  const long long to = (row * a.heads + head) * a.v_dim + i;
+  a.out[to] = y;
+  if (a.q8.q) store_q8(y, a.q8, to >> 5);  // v_dim is a multiple of 32 then.
 }
 
 template <typename T, int G>
@@ -335,6 +465,10 @@ void attention_rows(CudaDevice& d, const AttentionArgs& args, std::byte* const* 
             .v_offset = layer.v_offset,
             .window = args.window,
             .chunk = args.chunk,
+            .k_scales = layer.k_offset + kv_scales_offset(layer.kv_heads, layer.k_dim),
+            .v_scales = layer.v_offset + kv_scales_offset(layer.kv_heads, layer.v_dim),
+            .k_type = layer.k_type,
+            .v_type = layer.v_type,
             .heads = args.heads,
             .kv_heads = layer.kv_heads,
             .group = args.heads / layer.kv_heads,
@@ -347,11 +481,16 @@ void attention_rows(CudaDevice& d, const AttentionArgs& args, std::byte* const* 
     const std::int64_t now = std::min(at_once, rows - first);
     a.first_row = first;
     a.rows = all_rows ? nullptr : step.rows + first;
-    if (layer.k_type == KvType::f32) pick_group<float>(d, a, now);
-    else if (!attention_spans(d, a, now)) pick_group<__half>(d, a, now);
-    launch(d, "merge of spans", merge_kernel,
+    if (!attention_spans(d, a, now)) {
+      if (layer.k_type != layer.v_type || layer.k_type == KvType::q8_0) pick_group<Mixed>(d, a, now);
+      else if (layer.k_type == KvType::f32) pick_group<float>(d, a, now);
+      else pick_group<__half>(d, a, now);
+    }
+    const bool few = spans <= kSplitSpans;
+    launch(d, "merge of spans", few ? merge_kernel<1> : merge_kernel<kSlices>,
            dim3(static_cast<std::uint32_t>(args.heads), static_cast<std::uint32_t>(now)),
-           dim3(static_cast<std::uint32_t>((layer.v_dim + 31) / 32 * 32)), static_cast<std::size_t>(spans) * 4, a);
+           dim3(static_cast<std::uint32_t>((layer.v_dim + 31) / 32 * 32), few ? 1 : kSlices),
+           static_cast<std::size_t>(spans) * 4, a);
   }
   if (q8.q) d.made_q8(args.out, rows, args.heads * layer.v_dim, q8);
 }
@@ -362,10 +501,6 @@ void attention(Stream& s, const AttentionArgs& args) {
   d.forget_q8(args.out);
   const KvLayer& layer = args.layer;
   LODE_CHECK(layer.kv_heads > 0 && args.heads % layer.kv_heads == 0);
-  if (layer.k_type != layer.v_type || layer.k_type == KvType::q8_0) {
-    d.fail(Status::unsupported("K and V of different types, or of type q8_0: no GPU kernel yet; use f16 or f32"));
-    return;
-  }
   std::byte* const* tables = d.tables(args.runs);
   if (!tables) return;
   if (!d.deterministic() && d.step().tiles > 0 && attention_tiles(d, args, tables)) {

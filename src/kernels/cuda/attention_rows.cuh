@@ -16,6 +16,8 @@ struct RowArgs {
   float* room;  // [rows, heads, spans, v_dim + 2]: m, l, o of each span
   Q8 q8;        // Of out, where wanted.
   long long blocks, k_offset, v_offset, window, chunk;
+  long long k_scales, v_scales;  // Offsets of the scales in a block; q8_0 only.
+  KvType k_type, v_type;
   int heads, kv_heads, group, k_dim, v_dim, spans;  // group: query heads of a KV head
   float scale, softcap;
 };
@@ -27,7 +29,8 @@ __device__ __forceinline__ long long first_visible(const RowArgs& a, long long p
   return first;
 }
 
-// f16 with equal heads of 64, 128 or 256: (m, l, o) of every span into the room. False for others.
+// f16 or q8_0 on either side with equal heads of 64, 128 or 256: (m, l, o) of every span into the room. False for
+// others.
 bool attention_spans(CudaDevice& d, const RowArgs& a, std::int64_t rows);
 
 }  // namespace lode::kernels::cuda

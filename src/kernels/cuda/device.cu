@@ -15,7 +15,7 @@ namespace cuda {
 namespace {
 
 // Part of every numerics id: raised whenever a kernel's arithmetic changes.
-constexpr int kKernelRevision = 1;
+constexpr int kKernelRevision = 2;
 // Room of cuBLAS, as NVIDIA recommends for Hopper; smaller cards use less of it.
 constexpr std::uint64_t kCublasBytes = std::uint64_t{32} << 20;
 // int8 forms that kernels make on the way: up to kMatvecRows rows of 64 Ki columns, two at a time.

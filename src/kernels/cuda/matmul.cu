@@ -95,8 +95,8 @@ void few_rows(CudaDevice& d, std::span<const MatmulJob> jobs, Acts& x) {
   const Q8 q8 = int8_form(d, x);
   for (std::int64_t first = 0; first < x.n; first += kMatvecPass) {
     const std::int64_t n = std::min(kMatvecPass, x.n - first);
-    if (jobs[0].w->type == DType::q4_k && matvec_q4k(d, jobs, q8, first, n)) continue;
-    matvec_quant(d, jobs, q8, first, n);
+    if (!matvec_q4k(d, jobs, q8, first, n) && !matvec_narrow(d, jobs, q8, first, n))
+      matvec_quant(d, jobs, q8, first, n);
   }
 }
 

@@ -26,9 +26,11 @@ void softcap(Stream&, float* x, float cap, std::int64_t count);
 
 // Pieces that operations hand to each other.
 struct VecJobs;
-// W of a few rows of int8 activations, in place (matvec.cu, matvec_q4k.cu). n <= kMatvecPass.
+// W of a few rows of int8 activations, in place (matvec.cu, matvec_q4k.cu, matvec_narrow.cu). n <= kMatvecPass. The
+// bool ones say whether they take the jobs, by type and address alone.
 void matvec_quant(CudaDevice& d, std::span<const MatmulJob> jobs, const Q8& x, std::int64_t first, std::int64_t n);
 bool matvec_q4k(CudaDevice& d, std::span<const MatmulJob> jobs, const Q8& x, std::int64_t first, std::int64_t n);
+bool matvec_narrow(CudaDevice& d, std::span<const MatmulJob> jobs, const Q8& x, std::int64_t first, std::int64_t n);
 void matvec_float(CudaDevice& d, std::span<const MatmulJob> jobs, const float* x, std::int64_t n);
 // rows [first, first + count) of w, as bf16 or f32 [count, cols].
 void dequantize(CudaDevice& d, const Matrix& w, std::int64_t first, std::int64_t count, void* out, bool bf16);

@@ -2,6 +2,7 @@
 // cache's blocks, as one kernel where a forward page calls them one after another.
 #include <algorithm>
 
+#include "kernels/cuda/kv_q8.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
 
@@ -34,7 +35,7 @@ struct Heads {
 struct Parts {
   Heads of[2];
 };
-// Where K and V go; type f32 or f16.
+// Where K and V go.
 struct Cache {
   std::byte* const* tables;  // [runs, blocks]
   long long blocks, k_offset, v_offset;
@@ -43,16 +44,57 @@ struct Cache {
   const float* v;
   long long v_vectors;
   int kv_heads, k_dim, v_dim;
-  bool f16;
+  KvType k_type, v_type;
   int k_part;  // Which of the two tensors is K; -1: none, only V.
 };
 
-__device__ __forceinline__ void store_kv(std::byte* base, long long index, float value, bool f16) {
-  if (f16) reinterpret_cast<__half*>(base)[index] = __float2half_rn(value);
+__device__ __forceinline__ void store_kv(std::byte* base, long long index, float value, KvType type) {
+  if (type == KvType::f16) reinterpret_cast<__half*>(base)[index] = __float2half_rn(value);
   else reinterpret_cast<float*>(base)[index] = value;
 }
 __device__ __forceinline__ std::byte* block_of(const Cache& c, long long row) {
   return c.tables[c.row_run[row] * c.blocks + c.positions[row] / kBlockTokens];
+}
+
+// Where one side of a token and head goes in q8_0: value d at codes + d * stride, the scale of group g at scales +
+// g * scale_stride.
+struct Q8Place {
+  signed char* codes;
+  unsigned short* scales;
+  int stride, scale_stride;
+};
+__device__ __forceinline__ Q8Place k_place(const Cache& c, std::byte* block, long long head, long long token) {
+  std::byte* base = block + c.k_offset;
+  auto* scales = reinterpret_cast<unsigned short*>(base + scales_from(c.kv_heads, c.k_dim));
+  return {reinterpret_cast<signed char*>(base) + head * c.k_dim * kBlockTokens + token,
+          scales + head * groups_of(c.k_dim) * kBlockTokens + token, static_cast<int>(kBlockTokens),
+          static_cast<int>(kBlockTokens)};
+}
+__device__ __forceinline__ Q8Place v_place(const Cache& c, std::byte* block, long long head, long long token) {
+  std::byte* base = block + c.v_offset;
+  auto* scales = reinterpret_cast<unsigned short*>(base + scales_from(c.kv_heads, c.v_dim));
+  return {reinterpret_cast<signed char*>(base) + (head * kBlockTokens + token) * c.v_dim,
+          scales + (head * kBlockTokens + token) * groups_of(c.v_dim), 1, 1};
+}
+// A warp writes one head of one token: x(i) is value i.
+template <typename X>
+__device__ __forceinline__ void write_q8(const Q8Place& to, int dim, X x) {
+  const int lane = threadIdx.x & 31, n = rotation_of(dim);
+  for (int first = 0; first < dim; first += kKvPiece) {
+    float r[kKvPer];
+#pragma unroll
+    for (int i = 0; i < kKvPer; ++i) r[i] = first + 32 * i + lane < dim ? x(first + 32 * i + lane) : 0.0f;
+    rotate_piece(r, n);
+#pragma unroll
+    for (int i = 0; i < kKvPer; ++i) {
+      const int d = first + 32 * i;
+      if (d >= dim) break;
+      unsigned short scale;
+      const int code = quantize_group(r[i], scale);
+      if (d + lane < dim) to.codes[static_cast<long long>(d + lane) * to.stride] = static_cast<signed char>(code);
+      if (lane == 0) to.scales[d / 32 * to.scale_stride] = scale;
+    }
+  }
 }
 
 // A warp a head of one row.
@@ -72,9 +114,14 @@ __global__ void __launch_bounds__(32 * kWarps)
     const long long token = mine ? cache.positions[row] % kBlockTokens : 0;
     wait_for_inputs();
     if (!mine) return;
+    const float* from = cache.v + vector * cache.v_dim;
+    if (cache.v_type == KvType::q8_0) {
+      write_q8(v_place(cache, base - cache.v_offset, head, token), cache.v_dim, [&](int i) { return from[i]; });
+      return;
+    }
 #pragma unroll 4
     for (int i = lane; i < cache.v_dim; i += 32)
-      store_kv(base, (head * kBlockTokens + token) * cache.v_dim + i, cache.v[vector * cache.v_dim + i], cache.f16);
+      store_kv(base, (head * kBlockTokens + token) * cache.v_dim + i, from[i], cache.v_type);
     return;
   }
   const Heads& h = parts.of[part];
@@ -123,8 +170,11 @@ __global__ void __launch_bounds__(32 * kWarps)
     const int n = lane + 32 * i;
     if (n >= h.dim) continue;
     x[n] = v[n];
-    if (is_k) store_kv(base, (head * h.dim + n) * kBlockTokens + token, v[n], cache.f16);
+    if (is_k && cache.k_type != KvType::q8_0)
+      store_kv(base, (head * h.dim + n) * kBlockTokens + token, v[n], cache.k_type);
   }
+  if (is_k && cache.k_type == KvType::q8_0)
+    write_q8(k_place(cache, base - cache.k_offset, head, token), h.dim, [&](int i) { return v[i]; });
 }
 
 // K of many rows: a block takes 32 consecutive rows and one head, and turns them around in shared memory, so that
@@ -149,8 +199,59 @@ __global__ void __launch_bounds__(256) k_turn_kernel(const float* k, long long n
     for (int i = warp; i < 32; i += 8)
       if (row0 + lane < n && d0 + i < cache.k_dim)
         store_kv(base[lane], (static_cast<long long>(head) * cache.k_dim + d0 + i) * kBlockTokens + token[lane],
-                 turned[i][lane], cache.f16);
+                 turned[i][lane], cache.k_type);
   }
+}
+
+// The same in q8_0: a warp rotates and rounds a row's piece of up to 256 values, then codes are stored token by token.
+__global__ void __launch_bounds__(256) k_turn_q8_kernel(const float* k, long long n, Cache cache) {
+  __shared__ signed char turned[kKvPiece][36];  // [dimension, row]
+  __shared__ unsigned short scales[kKvPer][32];
+  __shared__ std::byte* base[32];
+  __shared__ int token[32];
+  const long long row0 = static_cast<long long>(blockIdx.x) * 32, head = blockIdx.y;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rotation = rotation_of(cache.k_dim);
+  if (warp == 0 && row0 + lane < n) {
+    base[lane] = block_of(cache, row0 + lane);
+    token[lane] = static_cast<int>(cache.positions[row0 + lane] % kBlockTokens);
+  }
+  wait_for_inputs();
+  for (int first = 0; first < cache.k_dim; first += kKvPiece) {
+    __syncthreads();
+    for (int r = warp; r < 32 && row0 + r < n; r += 8) {
+      const float* from = k + ((row0 + r) * cache.kv_heads + head) * cache.k_dim;
+      float x[kKvPer];
+#pragma unroll
+      for (int i = 0; i < kKvPer; ++i) {
+        const int d = first + 32 * i + lane;
+        x[i] = d < cache.k_dim ? from[d] : 0.0f;
+      }
+      rotate_piece(x, rotation);
+#pragma unroll
+      for (int i = 0; i < kKvPer; ++i) {
+        unsigned short scale;
+        turned[32 * i + lane][r] = static_cast<signed char>(quantize_group(x[i], scale));
+        if (lane == 0) scales[i][r] = scale;
+      }
+    }
+    __syncthreads();
+    if (row0 + lane >= n) continue;
+    const Q8Place to = k_place(cache, base[lane], head, token[lane]);
+    for (int i = warp; i < kKvPiece && first + i < cache.k_dim; i += 8)
+      to.codes[static_cast<long long>(first + i) * to.stride] = turned[i][lane];
+    if (first + 32 * warp < cache.k_dim) to.scales[(first / 32 + warp) * to.scale_stride] = scales[warp][lane];
+  }
+}
+
+// K in q8_0 of a few rows that no norm or rope precedes, or of long heads; a warp a head.
+__global__ void __launch_bounds__(32 * kWarps) k_write_q8_kernel(const float* k, long long vectors, Cache cache) {
+  wait_for_inputs();
+  const long long vector = static_cast<long long>(blockIdx.x) * kWarps + (threadIdx.x >> 5);
+  if (vector >= vectors) return;
+  const long long row = vector / cache.kv_heads;
+  const float* from = k + vector * cache.k_dim;
+  write_q8(k_place(cache, block_of(cache, row), vector % cache.kv_heads, cache.positions[row] % kBlockTokens),
+           cache.k_dim, [&](int i) { return from[i]; });
 }
 
 // Heads of any length, in place; a thread a pair.
@@ -173,7 +274,7 @@ __global__ void __launch_bounds__(256) k_write_kernel(const float* k, long long 
   if (at >= count) return;
   const long long width = static_cast<long long>(cache.kv_heads) * cache.k_dim, row = at / width;
   store_kv(block_of(cache, row) + cache.k_offset, at % width * kBlockTokens + cache.positions[row] % kBlockTokens,
-           k[at], cache.f16);
+           k[at], cache.k_type);
 }
 
 Heads heads_of(const CudaDevice::PendingHeads& p) {
@@ -259,10 +360,6 @@ void kv_write(Stream& s, const KvWriteArgs& args) {
   CudaDevice& d = device_of(s);
   d.flush_add();
   const KvLayer& layer = args.layer;
-  if (layer.k_type != layer.v_type || layer.k_type == KvType::q8_0) {
-    d.fail(Status::unsupported("K and V of different types, or of type q8_0: no GPU kernel yet; use f16 or f32"));
-    return;
-  }
   std::byte* const* tables = d.tables(args.runs);
   const StepOnDevice& step = d.step();
   if (!tables || step.n == 0) return;
@@ -277,8 +374,10 @@ void kv_write(Stream& s, const KvWriteArgs& args) {
               .kv_heads = layer.kv_heads,
               .k_dim = layer.k_dim,
               .v_dim = layer.v_dim,
-              .f16 = layer.k_type == KvType::f16,
+              .k_type = layer.k_type,
+              .v_type = layer.v_type,
               .k_part = -1};
+  const bool q8 = layer.k_type == KvType::q8_0;
   bool v_waits = false;
   for (int i = 0; i < d.heads_waiting; ++i) {
     const auto& p = d.pending_heads[i];
@@ -291,8 +390,9 @@ void kv_write(Stream& s, const KvWriteArgs& args) {
   }
   if (step.n >= 32) {        // K by itself, after its norm and rope.
     launch_heads(d, cache);  // V alone.
-    launch(d, "kv_write of K", k_turn_kernel, dim3(blocks_for(step.n, 32), static_cast<std::uint32_t>(layer.kv_heads)),
-           dim3(256), 0, args.k, static_cast<long long>(step.n), cache);
+    launch(d, "kv_write of K", q8 ? k_turn_q8_kernel : k_turn_kernel,
+           dim3(blocks_for(step.n, 32), static_cast<std::uint32_t>(layer.kv_heads)), dim3(256), 0, args.k,
+           static_cast<long long>(step.n), cache);
     return;
   }
   if (cache.k_part >= 0) {
@@ -303,8 +403,12 @@ void kv_write(Stream& s, const KvWriteArgs& args) {
     return;
   }
   d.flush();
-  launch(d, "kv_write of K", k_write_kernel, dim3(blocks_for(step.n * layer.kv_heads * layer.k_dim, 256)), dim3(256), 0,
-         args.k, static_cast<long long>(step.n * layer.kv_heads * layer.k_dim), cache);
+  if (q8)
+    launch(d, "kv_write of K", k_write_q8_kernel, dim3(blocks_for(step.n * layer.kv_heads, kWarps)), dim3(32 * kWarps),
+           0, args.k, static_cast<long long>(step.n * layer.kv_heads), cache);
+  else
+    launch(d, "kv_write of K", k_write_kernel, dim3(blocks_for(step.n * layer.kv_heads * layer.k_dim, 256)), dim3(256),
+           0, args.k, static_cast<long long>(step.n * layer.kv_heads * layer.k_dim), cache);
   launch_heads(d, cache);
 }
 
