@@ -98,6 +98,7 @@ class Planner {
   Status settle_arena();
   void settle_disk();
   void stream_weights();
+  void warn_streamed();
   std::uint64_t workspace(std::int64_t chunk, std::int64_t context) const {
     return facts_.workspace_bytes({.chunk = chunk, .context = context, .slots = plan_.slots, .threads = plan_.threads});
   }
@@ -436,6 +437,25 @@ void Planner::fill_groups() {
   }
 }
 
+// Weights that a token reads again from disk, and what would spare it.
+void Planner::warn_streamed() {
+  const std::uint64_t whole =
+      sub(base_.room.bytes, base_.margin + base_.engine + plan_.workspace_bytes + plan_.sequence_bytes);
+  std::string smaller;
+  for (const kernels::KvType type : options_.smaller_types) {
+    const std::uint64_t need = plan_.weights_bytes + base_.margin + base_.engine + plan_.workspace_bytes +
+                               sequence_bytes(facts_, type, type, plan_.context, plan_.chunk);
+    if (need > base_.room.bytes) continue;
+    smaller = fmt::format("; with -ctk {0} -ctv {0} they fit whole", kv_type_name(type));
+    break;
+  }
+  plan_.warnings.push_back(fmt::format(
+      "weights of {} do not fit under {}: {} of them stay in memory and each token reads up to {} again from disk; a "
+      "quantization of at most {} would fit whole{}",
+      format_size(plan_.weights_bytes), base_.room.limit, format_size(base_.weights), format_size(streamed_),
+      format_size(whole), smaller));
+}
+
 Result<Plan> Planner::run() {
   LODE_RETURN_IF_ERROR(check_options(options_));
   settle_base();
@@ -443,15 +463,7 @@ Result<Plan> Planner::run() {
   LODE_RETURN_IF_ERROR(settle_context());
   LODE_RETURN_IF_ERROR(settle_arena());
   settle_disk();
-  if (streamed_ > 0) {
-    const std::uint64_t whole =
-        sub(base_.room.bytes, base_.margin + base_.engine + plan_.workspace_bytes + plan_.sequence_bytes);
-    plan_.warnings.push_back(fmt::format(
-        "weights of {} do not fit under {}: {} of them stay in memory and each token reads up to {} again from disk; a "
-        "quantization of at most {} would fit whole",
-        format_size(plan_.weights_bytes), base_.room.limit, format_size(base_.weights), format_size(streamed_),
-        format_size(whole)));
-  }
+  if (streamed_ > 0) warn_streamed();
   fill_lines();
   fill_settings();
   fill_groups();
