@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 
+import gguf
 import pytest
 
 import lode_client as lc
@@ -176,6 +177,41 @@ def test_foreign_files_are_left_alone(gemma, serve, workdir, filled):
     server.stop()
     assert (store / 'letter.txt').read_text() == 'Dear Ada'
     assert (store / 'photos' / 'one.jpg').exists()
+
+
+def test_same_name_other_weights(smollm2, serve, workdir):
+    """A model file whose weights were changed between the fingerprint's samples: its KV is its own, also after a restart."""
+    model = workdir / 'model.gguf'
+    shutil.copy(smollm2, model)
+    prompt = [10000 + 7 * i % 2000 for i in range(300)]
+    server = serve(model, '-c', 512)
+    first = answer(server, prompt)
+    assert server.stop() == 0
+    tensor = next(t for t in gguf.GGUFReader(smollm2).tensors if t.name == 'token_embd.weight')
+    row = tensor.n_bytes // int(tensor.shape[1])
+    with open(model, 'r+b') as file:  # Every seventh byte of 2,000 rows, far from the tensor's begin, middle and end.
+        file.seek(int(tensor.data_offset) + 10000 * row)
+        rows = bytearray(file.read(2000 * row))
+        rows[::7] = bytes(b ^ 1 for b in rows[::7])
+        file.seek(int(tensor.data_offset) + 10000 * row)
+        file.write(rows)
+    right = answer(serve(model, '-c', 512, kv='off'), prompt)
+    assert not right.same_as(first), 'the change changed nothing: this test can not fail'
+    for reused in (False, True):
+        server = serve(model, '-c', 512)
+        found = answer(server, prompt)
+        assert found.same_as(right) and (found.cache['tokens_reused'] > 0) == reused, found.cache
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize('name', ['index.log', 'written-today', 'known-models'])
+def test_pipe_in_the_folder(gemma, serve, filled, name):
+    """A pipe in place of a file of the store: nobody writes to it, and nobody waits for it."""
+    folder, right = filled
+    path = next(folder.rglob(name))
+    path.unlink()
+    os.mkfifo(path)
+    assert answer(serve(gemma, kv=folder.name), prompt_of(0)).same_as(right)
 
 
 def test_folder_vanishes(gemma, serve, workdir, filled):

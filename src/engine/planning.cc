@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/runtime.h"
+#include "kv/known_models.h"
 #include "plan/plan.h"
 #include "platform/machine.h"
 
@@ -30,6 +31,30 @@ std::uint64_t stored_bytes(const fs::path& folder) {
     for (const auto& file : files.value()) total += file.allocated_bytes;
   }
   return total;
+}
+
+// What names the model in the store. With a folder that outlives this process, every byte of the file counts: a file
+// that is not known yet is read whole, once, about 1.5 GB/s. Without one nothing can be stored by another file.
+Result<kv::Hash> model_name_for(const gguf::File& file, const std::optional<fs::path>& folder, EngineInfo& info) {
+  auto fingerprint = file.fingerprint();
+  if (!fingerprint.ok() || !folder) return fingerprint;
+  kv::KnownModels known(platform::real_file_system(), *folder);
+  const auto before = file.stamps();
+  if (!before.ok()) return before.status();
+  if (const auto content = known.find(before.value())) return kv::model_name(fingerprint.value(), *content);
+  platform::Clock& clock = platform::system_clock();
+  const std::int64_t began = clock.now_ns();
+  const auto content = file.content_hash();
+  if (!content.ok()) return content.status();
+  info.notes.push_back(
+      fmt::format("read all bytes of the model once, so that no other file's KV is ever taken for its "
+                  "own: {:.1f} s",
+                  static_cast<double>(clock.now_ns() - began) * 1e-9));
+  // Written to meanwhile: what was read is named right, but not by what the file system says now. A folder that can't
+  // be written costs the reading again.
+  const auto after = file.stamps();
+  if (after.ok() && after.value() == before.value()) static_cast<void>(known.remember(before.value(), content.value()));
+  return kv::model_name(fingerprint.value(), content.value());
 }
 
 model::StepLimits limits_for(std::int64_t chunk, std::int64_t slots, std::int64_t context) {
@@ -112,13 +137,13 @@ Status open_planned(const plan::Plan& plan, Runtime& rt) {
   rt.logits = std::make_unique<model::Workspace>(static_cast<std::uint64_t>(rt.limits.outputs) *
                                                  static_cast<std::uint64_t>(rt.info.vocab) * sizeof(float));
 
-  auto fingerprint = rt.file->fingerprint();
-  if (!fingerprint.ok()) return fingerprint.status();
+  const auto name = model_name_for(*rt.file, plan.disk_folder, rt.info);
+  if (!name.ok()) return name.status();
   kv::StoreConfig config;
   config.groups.assign(rt.model->groups().begin(), rt.model->groups().end());
   config.k_type = plan.k_type;
   config.v_type = plan.v_type;
-  config.root.model_fingerprint = fingerprint.value();
+  config.root.model_fingerprint = name.value();
   config.root.k_type = kernels::kv_format_name(plan.k_type);
   config.root.v_type = kernels::kv_format_name(plan.v_type);
   config.root.numerics_id = rt.info.numerics_id;
@@ -137,7 +162,7 @@ Status open_planned(const plan::Plan& plan, Runtime& rt) {
   auto store = kv::Store::open(config, platform::real_file_system(), platform::system_clock());
   if (!store.ok()) return store.status();
   rt.store = std::move(store).value();
-  for (std::uint8_t byte : fingerprint.value()) rt.info.fingerprint += fmt::format("{:02x}", byte);
+  for (std::uint8_t byte : name.value()) rt.info.fingerprint += fmt::format("{:02x}", byte);
   const kv::StoreStats stats = rt.store->stats();
   if (!stats.disk_note.empty()) rt.info.notes.push_back(stats.disk_note);
   else if (plan.disk_folder)

@@ -497,6 +497,33 @@ Result<std::array<std::uint8_t, 32>> File::fingerprint() const {
   return sha.finish();
 }
 
+Result<std::array<std::uint8_t, 32>> File::content_hash() const {
+  Sha256 sha;
+  std::vector<std::byte> piece(kMiB);
+  for (const auto& part : impl_->parts) {
+    const std::uint64_t size = part->source ? part->source->size() : part->memory.size();
+    sha.add(&size, sizeof size);
+    if (!part->source) sha.add(part->memory.data(), size);
+    for (std::uint64_t at = 0; part->source && at < size; at += piece.size()) {
+      const std::uint64_t n = std::min<std::uint64_t>(piece.size(), size - at);
+      LODE_RETURN_IF_ERROR(part->source->read_at(at, {piece.data(), n}));
+      sha.add(piece.data(), n);
+    }
+  }
+  return sha.finish();
+}
+
+Result<std::vector<platform::FileStamp>> File::stamps() const {
+  std::vector<platform::FileStamp> all;
+  for (const auto& part : impl_->parts) {
+    if (!part->source) continue;
+    auto stamp = part->source->stamp();
+    if (!stamp.ok()) return stamp.status();
+    all.push_back(stamp.value());
+  }
+  return all;
+}
+
 // ---- Small things
 
 std::size_t Array::size() const {

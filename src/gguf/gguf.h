@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "platform/mapping.h"
 #include "quant/types.h"
 
 namespace lode::gguf {
@@ -95,9 +96,14 @@ class File {
   Result<std::optional<std::vector<std::int64_t>>> get_ints(std::string_view key) const;  // A scalar gives one item.
   Result<std::optional<std::vector<double>>> get_floats(std::string_view key) const;
 
-  // SHA-256 over all header bytes (every part) and 64 KiB samples of every tensor (first, middle, last): the model's
-  // identity in the KV store. Reads at most 192 KiB a tensor.
+  // SHA-256 over all header bytes (every part) and 64 KiB samples of every tensor (first, middle, last). Reads at most
+  // 192 KiB a tensor, and tells models apart, but not every change of one.
   Result<std::array<std::uint8_t, 32>> fingerprint() const;
+  // SHA-256 over all bytes of every part, in order, with each part's length before it. Reads everything: about 1.5 GB/s
+  // from the page cache, else as fast as the disk.
+  Result<std::array<std::uint8_t, 32>> content_hash() const;
+  // Of every part, as the file system has them now. A file opened from bytes has none.
+  Result<std::vector<platform::FileStamp>> stamps() const;
 
  private:
   File();

@@ -287,6 +287,11 @@ TEST_F(GgufTest, FingerprintCoversHeaderAndSamples) {
   std::string between = bytes;
   between[large + 128 * 1024] = 'y';
   EXPECT_EQ(fingerprint_of(between), before);
+  // The hash of all bytes is what sees them.
+  const auto content_of = [](const std::string& b) {
+    return (*File::open_bytes(span_of(b), "m.gguf"))->content_hash().value();
+  };
+  EXPECT_NE(content_of(between), content_of(bytes));
   // From disk and in every mode the same.
   w.write(dir_ / "m.gguf");
   for (const LoadMode mode : {LoadMode::mmap, LoadMode::read, LoadMode::direct}) {
@@ -295,6 +300,8 @@ TEST_F(GgufTest, FingerprintCoversHeaderAndSamples) {
     const auto hash = (*f)->fingerprint();
     ASSERT_TRUE(hash.ok());
     EXPECT_EQ(std::string(hash->begin(), hash->end()), before);
+    EXPECT_EQ((*f)->content_hash().value(), content_of(bytes));
+    EXPECT_EQ((*f)->stamps()->size(), 1u);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "kv/bytes_io.h"
 #include "kv/extent.h"
 #include "kv/index_log.h"
+#include "kv/known_models.h"
 
 namespace lode::kv {
 namespace {
@@ -35,7 +36,8 @@ Result<DiskScan> scan_folder(platform::FileSystem& fs, const DiskPaths& paths) {
   if (!top.ok()) return top.status();
   for (const auto& entry : *top) {
     if (entry.kind == DirEntry::Kind::file) {
-      if (entry.name == "lock" || entry.name == DiskPaths::kDailyName) scan.sizes[entry.name] = entry.allocated_bytes;
+      if (entry.name == "lock" || entry.name == DiskPaths::kDailyName || entry.name == KnownModels::kFileName)
+        scan.sizes[entry.name] = entry.allocated_bytes;
       continue;
     }
     const bool damaged = entry.name == DiskPaths::kDamagedName;

@@ -3,6 +3,7 @@
 //
 //   DIR/lock                    flock of the writer
 //   DIR/written-today           the daily cap's count
+//   DIR/known-models            hashes of model files that were read whole before (known_models.h)
 //   DIR/<64 hex>/index.log      one folder a model fingerprint
 //   DIR/<64 hex>/<name>.kvx     extents
 //   DIR/<64 hex>/*.tmp          being written; removed at start-up

@@ -105,7 +105,8 @@ class RealLock final : public FileLock {
 class RealFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<File>> open(const std::filesystem::path& path, const OpenOptions& options) override {
-    int flags = O_CLOEXEC | O_NOFOLLOW;  // A link in the folder was not put there by us.
+    // A link in the folder was not put there by us. O_NONBLOCK: a pipe that nobody writes must fail below, not wait.
+    int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     switch (options.access) {
       case OpenOptions::Access::read: flags |= O_RDONLY; break;
       case OpenOptions::Access::create: flags |= O_RDWR | O_CREAT | O_EXCL; break;

@@ -149,6 +149,17 @@ Result<std::uint64_t> SourceFile::size_now() const {
   return static_cast<std::uint64_t>(info.st_size);
 }
 
+Result<FileStamp> SourceFile::stamp() const {
+  struct stat info{};
+  if (fstat(fd_, &info) != 0) return failed("stat", path_, errno);
+  const auto ns = [](const timespec& t) { return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec; };
+  return FileStamp{.device = info.st_dev,
+                   .inode = info.st_ino,
+                   .size = static_cast<std::uint64_t>(info.st_size),
+                   .modified_ns = ns(info.st_mtim),
+                   .changed_ns = ns(info.st_ctim)};
+}
+
 Status SourceFile::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   std::uint64_t done = 0;
   while (done < to.size()) {

@@ -44,6 +44,14 @@ class AlignedBuffer {
   std::uint64_t capacity_ = 0;   // Bytes, a multiple of the page size.
 };
 
+// Which bytes a file has, as far as the file system says without reading them: a change of any byte changes one of these,
+// but for a clock set back and a disk written to behind the file system.
+struct FileStamp {
+  std::uint64_t device = 0, inode = 0, size = 0;
+  std::int64_t modified_ns = 0, changed_ns = 0;  // Since the Unix epoch; changed_ns can't be set by a program.
+  bool operator==(const FileStamp&) const = default;
+};
+
 // A regular file open for reading. Anything else (a folder, a pipe, a device) is refused, so that no read can hang.
 class SourceFile {
  public:
@@ -56,6 +64,7 @@ class SourceFile {
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const { return size_; }  // At open.
   Result<std::uint64_t> size_now() const;       // Asks again: a file may be cut while it is in use.
+  Result<FileStamp> stamp() const;              // Asks again.
 
   // Fills `to` from byte `offset`. Fewer bytes than asked for is an error.
   Status read_at(std::uint64_t offset, std::span<std::byte> to) const;
