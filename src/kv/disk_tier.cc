@@ -150,6 +150,10 @@ Status DiskTierImpl::start() {
                  paths_.own.string(), contents.foreign.front());
   }
   reader_ = std::make_unique<DiskReader>(config_, fs_, counters_);
+  if (config_.device) {
+    LODE_RETURN_IF_ERROR(reader_->open_staging());
+    if (writer_) LODE_RETURN_IF_ERROR(writer_->open_staging());
+  }
   if (writer_) writer_->run();
   return {};
 }
