@@ -25,6 +25,7 @@ bool Stepper::step() {
     return false;
   }
   if (const Status done = forward(); done.ok()) finish_parts();
+  else if (rt_.gpu && done.code() != Code::corrupt) fail_parts(done);
   else repair();
   remove_ended();
   ++counters_.steps;
@@ -173,6 +174,11 @@ void Stepper::add_part(Live& live, std::int64_t count) {
 
 Status Stepper::forward() {
   const model::Batch batch{ids_, positions_, output_rows_};
+  if (rt_.gpu) {
+    const auto outputs = output_rows_.size() * static_cast<std::size_t>(rt_.model->facts().vocab);
+    return rt_.gpu->step(*rt_.model, batch, rt_.store->view(specs_), rt_.limits,
+                         {reinterpret_cast<float*>(rt_.logits->data()), outputs});
+  }
   return rt_.model->forward(rt_.stream, batch, rt_.store->view(specs_), rt_.limits, rt_.scratch->data(),
                             reinterpret_cast<float*>(rt_.logits->data()));
 }
@@ -180,6 +186,11 @@ Status Stepper::forward() {
 // A restored block could not be read: the sequences concerned fall back to what is sound and compute the rest.
 void Stepper::repair() {
   for (const Part& part : parts_) rt_.store->repair(*part.live->kv);
+}
+
+// A card that failed: the requests of this step end, and say so.
+void Stepper::fail_parts(const Status& error) {
+  for (const Part& part : parts_) fail(*part.live, error);
 }
 
 void Stepper::finish_parts() {

@@ -50,6 +50,7 @@ class Stepper {
   void add_part(Live& live, std::int64_t count);
   Status forward();
   void repair();
+  void fail_parts(const Status& error);
   void finish_parts();
   void take_token(Live& live, std::span<const float> logits);
   void send(Live& live, std::string text);
