@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kTensorAlign = 256;
 // What the driver takes with the first steps, before it has been measured: code of the kernels and of cuBLAS, whose
 // dequantized weights take 128 MiB beside.
-constexpr std::uint64_t kGrowthFast = 256 * kMiB, kGrowthDeterministic = 64 * kMiB;
+constexpr std::uint64_t kGrowthFast = 160 * kMiB, kGrowthDeterministic = 64 * kMiB;
 
 bool only_looked_up(const gguf::Tensor& tensor, const gguf::File& file) {
   return tensor.name == "token_embd.weight" && file.tensor("output.weight");
@@ -210,12 +210,22 @@ std::uint64_t Gpu::driver_bytes() const {
 }
 
 // What the driver counts now, less what was asked for, is its own.
-Status Gpu::account() {
+std::uint64_t Gpu::count_driver() const {
   const kernels::DeviceMemory now = device_->memory();
   const std::uint64_t asked =
       budget_->committed_bytes() - budget_->owner_bytes(driver_) - budget_->owner_bytes(margin_);
   const std::uint64_t grown = at_open_.free - std::min(at_open_.free, now.free);
-  const std::uint64_t own = align_up(at_open_.context + grown - std::min(grown, asked), memory::kPieceBytes);
+  return align_up(at_open_.context + grown - std::min(grown, asked), memory::kPieceBytes);
+}
+
+std::uint64_t Gpu::recount() {
+  const std::uint64_t own = count_driver(), held = driver_bytes();
+  if (own <= held || budget_->take(driver_, (own - held) / memory::kPieceBytes)) return 0;
+  return own - held;
+}
+
+Status Gpu::account() {
+  const std::uint64_t own = count_driver();
   budget_->give_back(driver_, budget_->owner_bytes(driver_) / memory::kPieceBytes);
   if (budget_->take(driver_, own / memory::kPieceBytes)) return Status::success();
   return Status::exhausted(fmt::format(

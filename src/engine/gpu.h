@@ -4,7 +4,9 @@
 //
 // Everything the driver counts for this process stays under the budget: its own share (context, code, cuBLAS, room of
 // big products) is measured after a first prompt chunk and a first decode step, and taken from the budget before KV
-// gets what is left.
+// gets what is left. It grows later, with shapes not seen before, graphs and page tables: it is counted again between
+// steps, KV makes room for what is new, and until then a margin holds it. Where other programs begin to use the card
+// meanwhile, their bytes count as the driver's: KV makes room for them too.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +47,10 @@ class Gpu {
   // has weights or types that the device has no kernels for.
   Status prepare(const model::Model& model, const model::StepLimits& limits, const plan::Plan& plan);
 
+  // Counts the driver's share again; between steps. Bytes that the budget lacks for it now: let the store yield so
+  // many, and call it again.
+  std::uint64_t recount();
+
   memory::Budget& budget() { return *budget_; }
   std::uint64_t driver_bytes() const;
 
@@ -59,6 +65,7 @@ class Gpu {
   Result<std::byte*> room(std::unique_ptr<memory::Arena>& arena, const char* name, std::uint64_t bytes);
   Status warm_up(const model::Model& model, const model::StepLimits& limits, const plan::Plan& plan);
   Status account();
+  std::uint64_t count_driver() const;
   Status enqueue(const model::Model& model, const model::Batch& batch, model::KvView& view,
                  const model::StepLimits& limits);
 

@@ -27,6 +27,7 @@ bool Stepper::step() {
   if (const Status done = forward(); done.ok()) finish_parts();
   else if (rt_.gpu && done.code() != Code::corrupt) fail_parts(done);
   else repair();
+  if (rt_.gpu) recount_card();
   remove_ended();
   ++counters_.steps;
   return true;
@@ -186,6 +187,18 @@ Status Stepper::forward() {
 // A restored block could not be read: the sequences concerned fall back to what is sound and compute the rest.
 void Stepper::repair() {
   for (const Part& part : parts_) rt_.store->repair(*part.live->kv);
+}
+
+// The driver takes memory with shapes that it has not seen. Steps of prompts bring them, and take 25 ms or more;
+// between decode steps of 2 ms, 20 ms are often enough.
+void Stepper::recount_card() {
+  constexpr std::int64_t kEveryNs = 20'000'000;
+  if (clock_.now_ns() - recounted_ns_ < kEveryNs) return;
+  recounted_ns_ = clock_.now_ns();
+  if (const std::uint64_t lacking = rt_.gpu->recount(); lacking > 0) {
+    rt_.store->yield_device(lacking);
+    (void)rt_.gpu->recount();  // What still lacks lies in the margin.
+  }
 }
 
 // A card that failed: the requests of this step end, and say so.

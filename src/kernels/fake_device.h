@@ -136,6 +136,9 @@ class FakeDevice final : public Device {
   }
   Status finish() override { return Status::success(); }
 
+  // The driver takes more for itself.
+  void grow_driver(std::uint64_t bytes) { used_ += bytes; }
+
   std::int64_t steps = 0, replays = 0;
   std::uint64_t pinned_bytes = 0;
   std::atomic<std::uint64_t> copied_in{0}, copied_out{0};  // Bytes to the device, and all others.
@@ -146,7 +149,7 @@ class FakeDevice final : public Device {
   bool take(std::uint64_t bytes) {
     if (bytes > options_.memory_bytes - used_) return false;
     used_ += bytes;
-    peak_ = std::max(peak_, used_);
+    peak_ = std::max<std::uint64_t>(peak_, used_);
     return true;
   }
   std::byte* block(std::uint64_t bytes, std::uint64_t counted) {
@@ -163,7 +166,8 @@ class FakeDevice final : public Device {
   Table table_;
   ThreadPool pool_;
   std::vector<std::byte> scratch_;
-  std::uint64_t used_ = 0, peak_ = 0;
+  std::atomic<std::uint64_t> used_{0};
+  std::uint64_t peak_ = 0;
   StepBounds bounds_;
   std::map<std::byte*, std::uint64_t> blocks_;  // Bytes that count.
   mutable std::mutex mutex_;

@@ -46,6 +46,12 @@ void Evictor::trim(std::uint64_t bytes_max) {
   while (ram_.unpinned_bytes(ram) > bytes_max) LODE_CHECK(evict_one(ram));
 }
 
+void Evictor::yield_near(std::uint64_t bytes) {
+  const memory::Budget& budget = *ram_.near_budget();
+  while (budget.pieces_left() * budget.piece_bytes() < bytes && make_room_near()) {
+  }
+}
+
 void Evictor::drop() {
   while (evict_one(Home::near) || evict_one(Home::far)) {
   }

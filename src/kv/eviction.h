@@ -40,6 +40,8 @@ class Evictor {
   std::optional<SlotId> allocate_near(GroupId group);
   // Evicts until at most `bytes_max` are unpinned in RAM.
   void trim(std::uint64_t bytes_max);
+  // Makes room on the device until its budget has so many bytes left, or nothing unpinned is there.
+  void yield_near(std::uint64_t bytes);
   // Evicts all that nobody pins, everywhere.
   void drop();
   // The bytes below `block` can't be used until it is computed again: they go first.

@@ -248,6 +248,10 @@ Status StoreImpl::exhausted(std::string_view what) const {
                   format_size(ram_->used_bytes() - ram_->unpinned_bytes())));
 }
 
+void StoreImpl::yield_device(std::uint64_t bytes) {
+  if (config_.device_budget) evictor_.yield_near(bytes);
+}
+
 void StoreImpl::poll() {
   if (disk_) {
     disk_->poll();

@@ -127,6 +127,10 @@ class Store {
   // Unpins everything; published blocks stay as the budget allows; pending extents are sealed (a turn's end).
   virtual void close(Sequence* seq) = 0;
 
+  // Moves what nobody pins off the device until its budget has so many bytes left, as far as that goes: others need
+  // them.
+  virtual void yield_device(std::uint64_t bytes) = 0;
+
   virtual void poll() = 0;  // Each step, and at least ten times a second while idle.
   // Seals and writes all published blocks; at shutdown. False: the deadline passed first.
   virtual bool flush(std::int64_t timeout_ms) = 0;

@@ -55,6 +55,7 @@ class StoreImpl final : public Store {
   void mark_resume_point(Sequence& seq) override;
   void repair(Sequence& seq) override;
   void close(Sequence* seq) override;
+  void yield_device(std::uint64_t bytes) override;
   void poll() override;
   bool flush(std::int64_t timeout_ms) override;
   void drop_ram() override;

@@ -493,7 +493,7 @@ void Planner::fill_card_lines() {
   add("weights", facts_.card_weights_bytes, "all that a step multiplies by");
   add("scratch", plan_.vram_workspace_bytes, fmt::format("a step of {} prompt tokens, and logits", plan_.chunk));
   add("KV", plan_.vram_kv_bytes, "at most; committed as used. What leaves it falls to RAM");
-  add("margin", kVramMargin, "graphs of decode steps");
+  add("margin", kVramMargin, "what the driver takes between two counts: graphs, code of new shapes");
   std::uint64_t sum = 0;
   for (const Line& line : plan_.card_lines) sum += line.bytes;
   LODE_CHECK(sum <= card_.bytes);

@@ -129,8 +129,9 @@ struct Plan {
   nlohmann::ordered_json json() const;
 };
 
-// Of --vram: what the driver takes without being asked, such as the graphs of decode steps.
-inline constexpr std::uint64_t kVramMargin = 64ull << 20;
+// Of --vram: what the driver takes without being asked, such as graphs of decode steps, code of shapes not seen before
+// and page tables, until it has been counted again and KV has made room (engine/gpu.h).
+inline constexpr std::uint64_t kVramMargin = 128ull << 20;
 
 // KV memory is committed in pieces of this size (memory::kPieceBytes, which this room may not see).
 inline constexpr std::uint64_t kPieceBytes = 2ull << 20;

@@ -452,7 +452,8 @@ TEST(Plan, JsonHasTheSameNumbers) {
 
 // ---- A card
 
-// qwen3-8b in Q4_K with a vocabulary of 152k: 4.3 GiB on the card, 0.33 GiB of token table in RAM, 144 KiB of KV a token.
+// qwen3-8b in Q4_K with a vocabulary of 152k: 4.3 GiB on the card, 0.33 GiB of token table in RAM, 144 KiB of KV a
+// token.
 ModelFacts qwen8b() {
   ModelFacts f = tiny();
   f.name = "qwen3-8b";
@@ -489,6 +490,7 @@ std::uint64_t sum_of(const std::vector<Line>& lines) {
 TEST(PlanCard, EightGiBAndALongContextNeedNoOtherOption) {
   Options o = on_card(24 * kGiB, 8 * kGiB);
   o.context = 32768;
+  o.smaller_types = {kernels::KvType::q8_0};
   const auto plan = make(machine(32 * kGiB), qwen8b(), o);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(plan->vram_bytes, 8 * kGiB);
