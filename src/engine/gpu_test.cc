@@ -182,6 +182,7 @@ TEST_P(GpuTest, OverflowsIntoRamWithinTheBudget) {
   Answer again;
   run(*gpu, prompt(1500), again);
   expect_same(want[0], again);
+  gpu->stop(0);  // Its last figures.
   const kv::StoreStats kv = gpu->stats().kv;
   EXPECT_LE(kv.vram_peak_bytes, bound);
   EXPECT_LE(kv.vram_kv_bytes, 4 * kMiB);
@@ -244,6 +245,7 @@ TEST_P(GpuTest, DamageIsComputedAgain) {
   auto engine = make();
   run(*engine, prompt(600), restored);
   expect_same(cold, restored);
+  engine->stop(0);  // Its last figures.
   EXPECT_GT(engine->stats().kv.corrupt_blocks, 0u);
 }
 
