@@ -108,6 +108,8 @@ def sample(started, stop, out, every_s):
     least, samples = base, 0
     while not stop.is_set():
         least, samples = min(least, now()), samples + 1
+        if least != out['least']:
+            out['least'] = least
         time.sleep(every_s)
     out['least'], out['samples'] = least, samples
 
@@ -120,10 +122,13 @@ class Sampler:
         self.process.start()
         assert started.wait(60), 'the sampler does not start'
 
+    def most(self):
+        return self.out['base'] - self.out['least']
+
     def end(self):
         self.stop.set()
         self.process.join(30)
-        return self.out['base'] - self.out['least'], self.out['samples']
+        return self.most(), self.out['samples']
 
 
 def timings(reply):
@@ -136,9 +141,10 @@ def test_vram(a, work):
     bound = int(float(a.vram.removesuffix('GiB')) * GIB)
     sampler = Sampler()
     s = Server(a.lode, a.model, work / 'vram.log', '--vram', a.vram, '-c', str(a.ctx), '--kv-disk', str(work / 'kv-vram'))
+    say('vram: at the start', used_mib=sampler.most() / 2**20, metrics=[l for l in s.get('/metrics')[1].decode().split('\n') if 'vram_bytes{' in l])
     for seed, prompt in ((1, a.ctx - 300), (2, a.ctx - 300), (1, a.ctx - 300)):
         reply, seconds = s.complete(ids(prompt, seed), 256)
-        say('vram: a prompt', seconds=seconds, prompt_per_second=reply['timings']['prompt_per_second'], **timings(reply))
+        say('vram: a prompt', used_mib=sampler.most() / 2**20, seconds=seconds, prompt_per_second=reply['timings']['prompt_per_second'], **timings(reply))
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         replies = list(pool.map(lambda i: s.complete(ids(6000, 10 + i), 64)[0], range(4)))
     say('vram: four at once', generated=[r['timings']['predicted_n'] for r in replies])
