@@ -82,7 +82,6 @@ Status CudaDevice::start(const DeviceOptions& options) {
   description_ = std::string(card.name) + ", sm_" + std::to_string(sm_) + ", " + gib(card.totalGlobalMem);
   if (const auto e = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking); e != cudaSuccess)
     return refuse(e, "no stream");
-  measure_context(free_before);
   int version = 0;
   if (!deterministic()) {
     if (cublasCreate(&cublas_) != CUBLAS_STATUS_SUCCESS)
@@ -110,6 +109,7 @@ Status CudaDevice::start(const DeviceOptions& options) {
   for (cudaEvent_t* event : {&staged_[0], &staged_[1], &step_sent_})
     if (const auto e = cudaEventCreateWithFlags(event, cudaEventDisableTiming); e != cudaSuccess)
       return refuse(e, "no event");
+  measure_context(free_before);
   return Status::success();
 }
 
@@ -125,7 +125,7 @@ CudaDevice::~CudaDevice() {
   if (stream_) cudaStreamDestroy(stream_);
 }
 
-// What the context has taken: the difference of the card's free bytes, or (without NVML, or where others gave memory
+// What the context, cuBLAS and the rooms above have taken: the difference of the card's free bytes, or (without NVML, or where others gave memory
 // back meanwhile) all that is in use.
 void CudaDevice::measure_context(std::uint64_t free_before) {
   const DeviceMemory now = memory();
