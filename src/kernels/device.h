@@ -44,8 +44,8 @@ struct StepInputs {
 
 struct DeviceMemory {
   std::uint64_t free = 0, total = 0;  // Bytes, as the driver counts them.
-  // Of the bytes in use, what this process had once the device was open: the driver's context, cuBLAS, loaded code. Where other
-  // processes can't be told apart, everything that was in use then.
+  // Of the bytes in use, what this process had once the device was open: the driver's context, cuBLAS, loaded code.
+  // Where other processes can't be told apart, everything that was in use then.
   std::uint64_t context = 0;
 };
 

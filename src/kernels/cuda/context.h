@@ -19,8 +19,8 @@ namespace lode::kernels::cuda {
 // cuBLAS. Three passes over 4 bits a weight cost as much as writing and reading 16.
 inline constexpr std::int64_t kMatvecRows = 24;
 inline constexpr std::int64_t kMatvecPass = 8;
-// A run of at least so many tokens is cut into tiles for the tensor cores; shorter ones go row by row, split by spans: a
-// lone tile keeps one multiprocessor a head busy, and takes as long as 24 rows whatever its depth.
+// A run of at least so many tokens is cut into tiles for the tensor cores; shorter ones go row by row, split by spans:
+// a lone tile keeps one multiprocessor a head busy, and takes as long as 24 rows whatever its depth.
 inline constexpr std::int64_t kTileRows = 64, kTileRunMin = 24;
 
 // Rows of one run and one tile of attention.

@@ -16,7 +16,7 @@ namespace cuda {
 namespace {
 
 // Part of every numerics id: raised whenever a kernel's arithmetic changes.
-constexpr int kKernelRevision = 2;
+constexpr int kKernelRevision = 3;
 // Room of cuBLAS, as NVIDIA recommends for Hopper; smaller cards use less of it.
 constexpr std::uint64_t kCublasBytes = std::uint64_t{32} << 20;
 // int8 forms that kernels make on the way: up to kMatvecRows rows of 64 Ki columns, two at a time.
@@ -125,8 +125,8 @@ CudaDevice::~CudaDevice() {
   if (stream_) cudaStreamDestroy(stream_);
 }
 
-// What the context, cuBLAS and the rooms above have taken: the difference of the card's free bytes, or (without NVML, or where others gave memory
-// back meanwhile) all that is in use.
+// What the context, cuBLAS and the rooms above have taken: the difference of the card's free bytes, or (without NVML,
+// or where others gave memory back meanwhile) all that is in use.
 void CudaDevice::measure_context(std::uint64_t free_before) {
   const DeviceMemory now = memory();
   context_bytes_ = free_before > now.free ? free_before - now.free : now.total - now.free;
