@@ -140,7 +140,7 @@ def timings(reply):
 def test_vram(a, work):
     bound = int(float(a.vram.removesuffix('GiB')) * GIB)
     sampler = Sampler()
-    s = Server(a.lode, a.model, work / 'vram.log', '--vram', a.vram, '-c', str(a.ctx), '--kv-disk', str(work / 'kv-vram'))
+    s = Server(a.lode, a.model, work / 'vram.log', '--vram', a.vram, '-c', str(a.ctx), '--kv-disk', str(work / 'kv-vram'), *a.serve)
     say('vram: at the start', used_mib=sampler.most() / 2**20, metrics=[l for l in s.get('/metrics')[1].decode().split('\n') if 'vram_bytes{' in l])
     for seed, prompt in ((1, a.ctx - 300), (2, a.ctx - 300), (1, a.ctx - 300)):
         reply, seconds = s.complete(ids(prompt, seed), 256)
