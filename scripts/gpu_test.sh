@@ -81,7 +81,7 @@ while read -r source; do
       ;;
     *) add "$source" g++ "${flags[@]}" ;;
   esac
-done < <(find src/base src/quant src/gguf src/kernels src/model src/platform/mapping.cc tests/gpu -name '*.cc' | sort)
+done < <(find src/base src/quant src/gguf src/kernels src/model src/platform/mapping.cc src/platform/shared_library.cc tests/gpu -name '*.cc' | sort)
 
 started=$SECONDS
 if ! xargs -P "$JOBS" -d '\n' -n 1 bash -c <"$out/commands" >"$out/log" 2>&1; then

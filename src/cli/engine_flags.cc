@@ -42,8 +42,6 @@ struct Refusal {
   const char *name, *typed, *harmless, *why;
 };
 constexpr Refusal kRefusals[] = {
-    {"--ngl,--gpu-layers", "-ngl", "0", "this build computes on the CPU only"},
-    {"--vram", "--vram", "0", "this build computes on the CPU only"},
     {"--n-cpu-moe", "--n-cpu-moe", "", "experts are not offloaded yet"},
     {"--moe-cache-mib", "--moe-cache-mib", "0", "there is no expert cache yet"},
     {"--expert-ram", "--expert-ram", "", "there is no expert cache yet"},
@@ -94,10 +92,13 @@ void add_compute_flags(CLI::App& command, engine::EngineOptions& options) {
       ->type_name("mmap|read|direct")
       ->default_str("mmap")
       ->group(std::string(kCompute));
-  // What it promises holds always on a CPU.
   command
       .add_flag_function(
-          "--deterministic", [](std::int64_t) {}, "Results never depend on batching or caching (always so on a CPU)")
+          "--deterministic",
+          [&options](std::int64_t count) {
+            if (count > 0) options.numerics = kernels::DeviceNumerics::deterministic;
+          },
+          "Results never depend on batching or caching (always so on a CPU; slower on a card)")
       ->group(std::string(kCompute));
 }
 
@@ -115,6 +116,24 @@ void add_engine_flags(CLI::App& command, engine::EngineOptions& options) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
       ->group(std::string(kMemory));
   add_size(command, "--memory", "Bound on all memory: 8GiB, 50%; default: what the machine allows", options.memory);
+  add_size(command, "--vram",
+           "Bound on the card's memory, the driver's own included; 0 computes on the CPU; default: what is free there",
+           options.vram);
+  // Layers are not split between a card and the CPU: all of them, or none.
+  command
+      .add_option_function<std::string>(
+          "--ngl,--gpu-layers",
+          [&options](const std::string& layers) {
+            if (layers == "0") options.vram = "0";
+            else if (layers != "all" && layers != "-1" && layers != "99" && layers != "999")
+              throw CLI::ValidationError(
+                  "-ngl " + layers +
+                  " is not in this version: a model computes on the card (all) or on the CPU (0); "
+                  "--vram bounds what it takes of the card");
+          },
+          "Layers on the card: all or 0; also -ngl")
+      ->type_name("all|0")
+      ->group(std::string(kMemory));
   add_size(command, "--kv-ram", "KV kept in RAM for later requests; 0 keeps none", options.kv_ram);
   command.add_option("--kv-disk", options.kv_disk, "Folder of the KV store, or off; default: the user's cache folder")
       ->type_name("DIR|off")

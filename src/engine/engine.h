@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "engine/request.h"
 #include "gguf/gguf.h"
+#include "kernels/device.h"
 #include "kernels/kernels.h"
 #include "plan/plan.h"
 #include "text/tokenizer.h"
@@ -25,7 +26,12 @@ struct EngineOptions {
   int slots = 0;           // Sequences stepped together; 0: the planner's choice.
   std::int64_t chunk = 0;  // Most prompt tokens in a step; 0: the planner's choice.
   kernels::KvType k_type = kernels::KvType::f16, v_type = kernels::KvType::f16;
-  std::string isa;               // Empty: the best.
+  std::string isa;  // Empty: the best.
+  // --vram SIZE as typed: the most that a card's driver may count for this process. "0": the CPU computes. Empty: what
+  // is free on the card, where there is one that can compute this model.
+  std::string vram;
+  kernels::DeviceNumerics numerics = kernels::DeviceNumerics::fast;  // Of a card; --deterministic.
+  Result<std::unique_ptr<kernels::Device>> (*open_device)(const kernels::DeviceOptions&) = &kernels::open_cuda;
   std::string memory;            // --memory SIZE as typed; empty: what the machine allows.
   std::string kv_ram;            // --kv-ram SIZE; empty: the planner's choice.
   std::string kv_disk;           // Folder, "off", or empty: the user's cache folder.

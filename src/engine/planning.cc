@@ -5,6 +5,7 @@
 
 #include "engine/runtime.h"
 #include "kv/known_models.h"
+#include "kv/staging.h"
 #include "plan/plan.h"
 #include "platform/machine.h"
 
@@ -57,11 +58,15 @@ Result<kv::Hash> model_name_for(const gguf::File& file, const std::optional<fs::
   return kv::model_name(fingerprint.value(), content.value());
 }
 
+// Page-locked memory through which weights pass (DeviceOptions::staging_bytes).
+constexpr std::uint64_t kUploadStaging = 32 * kMiB;
+
 model::StepLimits limits_for(std::int64_t chunk, std::int64_t slots, std::int64_t context) {
   return {.rows = chunk + slots - 1, .outputs = slots, .runs = slots, .context = context};
 }
 
-plan::ModelFacts facts_for(const Runtime& rt) {
+// `staging`: bytes of page-locked memory beside a card.
+plan::ModelFacts facts_for(const Runtime& rt, std::uint64_t staging) {
   const model::Facts& f = rt.model->facts();
   plan::ModelFacts facts;
   facts.name = rt.info.description;
@@ -80,6 +85,19 @@ plan::ModelFacts facts_for(const Runtime& rt) {
   facts.layers = f.layers;
   facts.context_trained = f.context_trained;
   facts.groups.assign(rt.model->groups().begin(), rt.model->groups().end());
+  if (rt.gpu) {
+    facts.card_weights_bytes = Gpu::device_bytes(*rt.file);
+    facts.pinned_weights_bytes = Gpu::pinned_bytes(*rt.file);
+    facts.card_workspace_bytes = [&rt, &f](const plan::WorkspaceShape& shape) {
+      const std::uint64_t logits = static_cast<std::uint64_t>(f.vocab) * 4 * static_cast<std::uint64_t>(shape.slots);
+      return align_up(rt.model->scratch_bytes(limits_for(shape.chunk, shape.slots, shape.context)), plan::kPieceBytes) +
+             logits;
+    };
+    facts.workspace_bytes = [&f, staging](const plan::WorkspaceShape& shape) {
+      return static_cast<std::uint64_t>(f.vocab) * 4 * static_cast<std::uint64_t>(shape.slots) + staging;
+    };
+    return facts;
+  }
   facts.workspace_bytes = [&rt, &f](const plan::WorkspaceShape& shape) {
     const std::uint64_t threads =
         kernels::scratch_bytes_per_thread(f.cols_max, f.head_dim_max) * static_cast<std::uint64_t>(shape.threads);
@@ -87,6 +105,15 @@ plan::ModelFacts facts_for(const Runtime& rt) {
     return rt.model->scratch_bytes(limits_for(shape.chunk, shape.slots, shape.context)) + threads + logits;
   };
   return facts;
+}
+
+// A SIZE as typed; shares are of `whole`. An empty one leaves `out` as it is.
+Status parse(const std::string& text, std::uint64_t whole, std::optional<std::uint64_t>& out) {
+  if (text.empty()) return Status::success();
+  auto bytes = parse_size(text, whole);
+  if (!bytes.ok()) return bytes.status();
+  out = bytes.value();
+  return Status::success();
 }
 
 Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& hardware, const fs::path& folder) {
@@ -99,20 +126,13 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
   p.v_type = o.v_type;
   p.smaller_types = {kernels::KvType::q8_0};
   p.load_mode = o.load_mode;
-  const auto size = [](const std::string& text, std::uint64_t whole, std::optional<std::uint64_t>& out) -> Status {
-    if (text.empty()) return Status::success();
-    auto bytes = parse_size(text, whole);
-    if (!bytes.ok()) return bytes.status();
-    out = bytes.value();
-    return Status::success();
-  };
-  LODE_RETURN_IF_ERROR(size(o.memory, hardware.cgroup_limit.value_or(hardware.ram_total), p.memory));
-  LODE_RETURN_IF_ERROR(size(o.kv_ram, hardware.cgroup_limit.value_or(hardware.ram_total), p.kv_ram));
+  LODE_RETURN_IF_ERROR(parse(o.memory, hardware.cgroup_limit.value_or(hardware.ram_total), p.memory));
+  LODE_RETURN_IF_ERROR(parse(o.kv_ram, hardware.cgroup_limit.value_or(hardware.ram_total), p.kv_ram));
   if (folder.empty()) return p;
   p.disk.kind = plan::DiskOption::Kind::folder;
   p.disk.folder = folder;
   p.disk.bytes_stored = stored_bytes(folder);
-  LODE_RETURN_IF_ERROR(size(o.kv_disk_max, hardware.disk_free + p.disk.bytes_stored, p.disk.bytes_max));
+  LODE_RETURN_IF_ERROR(parse(o.kv_disk_max, hardware.disk_free + p.disk.bytes_stored, p.disk.bytes_max));
   return p;
 }
 
@@ -125,7 +145,16 @@ Result<plan::Plan> plan_for(const EngineOptions& options, const Runtime& rt) {
   const plan::Hardware hardware = platform::detect({.disk = folder});
   auto wanted = options_for(options, hardware, folder);
   if (!wanted.ok()) return wanted.status();
-  return plan::make(hardware, facts_for(rt), wanted.value());
+  std::uint64_t staging = 0;
+  if (rt.gpu) {
+    wanted->card = rt.gpu->card();
+    const std::uint64_t there = wanted->card->free_bytes + wanted->card->driver_bytes;
+    LODE_RETURN_IF_ERROR(parse(options.vram, there, wanted->vram));
+    std::vector<model::BlockLayout> layouts;
+    for (const auto& g : rt.model->groups()) layouts.push_back(model::block_layout(g, options.k_type, options.v_type));
+    staging = kUploadStaging + kv::staging_sizes(layouts).total();
+  }
+  return plan::make(hardware, facts_for(rt, staging), wanted.value());
 }
 
 Status open_planned(const plan::Plan& plan, Runtime& rt) {
@@ -133,7 +162,19 @@ Status open_planned(const plan::Plan& plan, Runtime& rt) {
   rt.info.context_max = plan.context;
   rt.info.slots = plan.slots;
   rt.info.chunk = plan.chunk;
-  make_workspace(rt, plan.threads, limits_for(plan.chunk, plan.slots, plan.context));
+  const model::StepLimits limits = limits_for(plan.chunk, plan.slots, plan.context);
+  if (rt.gpu) {
+    rt.limits = limits;
+    rt.info.threads = 1;
+    LODE_RETURN_IF_ERROR(rt.gpu->prepare(*rt.model, limits, plan));
+    const memory::Budget& vram = rt.gpu->budget();
+    rt.info.notes.push_back(fmt::format("{}: CUDA takes {}; {} of {} are left for KV", rt.gpu->device().description(),
+                                        format_size(rt.gpu->driver_bytes()),
+                                        format_size(vram.bytes_max() - vram.committed_bytes()),
+                                        format_size(vram.bytes_max())));
+  } else {
+    make_workspace(rt, plan.threads, limits);
+  }
   rt.logits = std::make_unique<model::Workspace>(static_cast<std::uint64_t>(rt.limits.outputs) *
                                                  static_cast<std::uint64_t>(rt.info.vocab) * sizeof(float));
 
@@ -147,7 +188,11 @@ Status open_planned(const plan::Plan& plan, Runtime& rt) {
   config.root.k_type = kernels::kv_format_name(plan.k_type);
   config.root.v_type = kernels::kv_format_name(plan.v_type);
   config.root.numerics_id = rt.info.numerics_id;
-  config.root.placement = "cpu";
+  config.root.placement = rt.gpu ? "cuda" : "cpu";
+  if (rt.gpu) {
+    config.device = &rt.gpu->device();
+    config.device_budget = &rt.gpu->budget();
+  }
   config.root.rope = rt.model->rope_id();
   config.arena_bytes_max = plan.arena_bytes_max;
   config.unpinned_bytes_max = plan.kv_ram_bytes_max;

@@ -49,30 +49,88 @@ void make_workspace(Runtime& rt, int threads, const model::StepLimits& limits) {
   rt.scratch = std::make_unique<model::Workspace>(rt.model->scratch_bytes(limits));
 }
 
+static Status no_gpu(const EngineOptions& options, Status why, Runtime& rt) {
+  if (!options.vram.empty()) return why;
+  rt.info.notes.push_back("computing on the CPU: " + why.message());
+  return Status::success();
+}
+
+Status open_gpu(const EngineOptions& options, Runtime& rt) {
+  if (!options.vram.empty()) {
+    const auto bytes = parse_size(options.vram, kGiB);
+    if (!bytes.ok()) return bytes.status();
+    if (bytes.value() == 0) return Status::success();
+  }
+  auto device = options.open_device({.numerics = options.numerics});
+  if (!device.ok()) {
+    // Nobody asked, and this build or this machine has none.
+    const Code code = device.status().code();
+    if (options.vram.empty() && (code == Code::unsupported || code == Code::unavailable)) return Status::success();
+    return no_gpu(options, device.status(), rt);
+  }
+  if (!model::placeable(rt.info.architecture))
+    return no_gpu(
+        options,
+        Status::unsupported(fmt::format("models of architecture '{}' have no kernels for a card yet; --vram 0 "
+                                        "computes on the CPU",
+                                        rt.info.architecture)),
+        rt);
+  rt.gpu = std::make_unique<Gpu>(std::move(device).value());
+  rt.info.isa = rt.gpu->device().table().name;
+  rt.info.numerics_id = rt.gpu->device().table().numerics_id;
+  return Status::success();
+}
+
+// The rest of the chain, on the card or the CPU: the model is loaded over a mapped file.
+static Status start(const EngineOptions& options, Runtime& rt) {
+  const auto plan = plan_for(options, rt);
+  if (!plan.ok()) return plan.status();
+  // Rope factors that depend on the context (longrope) follow the one that was planned, where it is not the one that
+  // the model was read for.
+  const std::int64_t read_for = options.ctx > 0 ? options.ctx : rt.info.context_trained;
+  if (rt.gpu) {
+    LODE_RETURN_IF_ERROR(rt.gpu->open(plan.value(), *rt.file));
+    LODE_RETURN_IF_ERROR(read_model({.context = plan->context, .place = rt.gpu->placer(*rt.file)}, rt));
+  } else {
+    if (options.load_mode != gguf::LoadMode::mmap) LODE_RETURN_IF_ERROR(load_model(options, options.load_mode, rt));
+    if (plan->context != read_for) LODE_RETURN_IF_ERROR(read_model({.context = plan->context}, rt));
+  }
+  auto tokenizer = text::Tokenizer::load(*rt.file);
+  if (!tokenizer.ok()) return tokenizer.status();
+  rt.tokenizer = std::move(tokenizer).value();
+  for (const std::string& warning : rt.tokenizer->warnings()) rt.info.notes.push_back(warning);
+  const auto chat = rt.file->get_string("tokenizer.chat_template");
+  if (chat.ok() && chat.value()) rt.info.chat_template = *chat.value();
+  return open_planned(plan.value(), rt);
+}
+
 Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options) {
   auto rt = std::make_unique<Runtime>();
   LODE_RETURN_IF_ERROR(load_model(options, gguf::LoadMode::mmap, *rt));
-  const auto plan = plan_for(options, *rt);
-  if (!plan.ok()) return plan.status();
-  if (options.load_mode != gguf::LoadMode::mmap) LODE_RETURN_IF_ERROR(load_model(options, options.load_mode, *rt));
-  // Rope factors that depend on the context (longrope) follow the one that was planned, where it is not the one that
-  // the model was read for.
-  const std::int64_t read_for = options.ctx > 0 ? options.ctx : rt->info.context_trained;
-  if (plan->context != read_for) LODE_RETURN_IF_ERROR(read_model({.context = plan->context}, *rt));
-  auto tokenizer = text::Tokenizer::load(*rt->file);
-  if (!tokenizer.ok()) return tokenizer.status();
-  rt->tokenizer = std::move(tokenizer).value();
-  for (const std::string& warning : rt->tokenizer->warnings()) rt->info.notes.push_back(warning);
-  const auto chat = rt->file->get_string("tokenizer.chat_template");
-  if (chat.ok() && chat.value()) rt->info.chat_template = *chat.value();
-  LODE_RETURN_IF_ERROR(open_planned(plan.value(), *rt));
+  LODE_RETURN_IF_ERROR(open_gpu(options, *rt));
+  const bool on_card = rt->gpu != nullptr;
+  Status started = start(options, *rt);
+  if (!started.ok() && on_card && options.vram.empty()) {
+    rt = std::make_unique<Runtime>();
+    LODE_RETURN_IF_ERROR(load_model(options, gguf::LoadMode::mmap, *rt));
+    LODE_RETURN_IF_ERROR(no_gpu(options, started, *rt));
+    started = start(options, *rt);
+  }
+  if (!started.ok()) return started;
   return rt;
 }
 
 Result<plan::Plan> make_plan(const EngineOptions& options) {
   Runtime rt;
   LODE_RETURN_IF_ERROR(load_model(options, gguf::LoadMode::mmap, rt));
-  return plan_for(options, rt);
+  LODE_RETURN_IF_ERROR(open_gpu(options, rt));
+  auto plan = plan_for(options, rt);
+  if (plan.ok() || !rt.gpu || !options.vram.empty()) return plan;
+  const Status why = plan.status();
+  rt.gpu.reset();
+  plan = plan_for(options, rt);
+  if (plan.ok()) plan->notes.push_back("computing on the CPU: " + why.message());
+  return plan;
 }
 
 }  // namespace lode::engine

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "engine/engine.h"
+#include "engine/gpu.h"
 #include "gguf/gguf.h"
 #include "kernels/kernels.h"
 #include "kv/store.h"
@@ -23,6 +24,7 @@ namespace lode::engine {
 struct Runtime {
   std::unique_ptr<gguf::File> file;
   std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<Gpu> gpu;  // nullptr: the CPU computes.
   std::unique_ptr<model::Model> model;
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<model::Workspace> thread_scratch;  // [threads, scratch_bytes_per_thread]
@@ -39,6 +41,9 @@ struct Runtime {
 Status load_model(const EngineOptions& options, gguf::LoadMode mode, Runtime& rt);
 // Threads, scratch and logits for the given limits.
 void make_workspace(Runtime& rt, int threads, const model::StepLimits& limits);
+// Opens the card that is to compute, if one is: rt.gpu stays empty where options say the CPU, or say nothing and no
+// card can be used (info.notes says why, where somebody may wonder). The model is loaded.
+Status open_gpu(const EngineOptions& options, Runtime& rt);
 // Plans with what the machine has. The model is loaded, in whatever way.
 Result<plan::Plan> plan_for(const EngineOptions& options, const Runtime& rt);
 // Makes the workspace and opens the KV store as planned.

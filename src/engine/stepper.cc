@@ -25,7 +25,9 @@ bool Stepper::step() {
     return false;
   }
   if (const Status done = forward(); done.ok()) finish_parts();
+  else if (rt_.gpu && done.code() != Code::corrupt) fail_parts(done);
   else repair();
+  if (rt_.gpu) recount_card();
   remove_ended();
   ++counters_.steps;
   return true;
@@ -173,6 +175,11 @@ void Stepper::add_part(Live& live, std::int64_t count) {
 
 Status Stepper::forward() {
   const model::Batch batch{ids_, positions_, output_rows_};
+  if (rt_.gpu) {
+    const auto outputs = output_rows_.size() * static_cast<std::size_t>(rt_.model->facts().vocab);
+    return rt_.gpu->step(*rt_.model, batch, rt_.store->view(specs_), rt_.limits,
+                         {reinterpret_cast<float*>(rt_.logits->data()), outputs});
+  }
   return rt_.model->forward(rt_.stream, batch, rt_.store->view(specs_), rt_.limits, rt_.scratch->data(),
                             reinterpret_cast<float*>(rt_.logits->data()));
 }
@@ -180,6 +187,23 @@ Status Stepper::forward() {
 // A restored block could not be read: the sequences concerned fall back to what is sound and compute the rest.
 void Stepper::repair() {
   for (const Part& part : parts_) rt_.store->repair(*part.live->kv);
+}
+
+// The driver takes memory with shapes that it has not seen. Steps of prompts bring them, and take 25 ms or more;
+// between decode steps of 2 ms, 20 ms are often enough.
+void Stepper::recount_card() {
+  constexpr std::int64_t kEveryNs = 20'000'000;
+  if (clock_.now_ns() - recounted_ns_ < kEveryNs) return;
+  recounted_ns_ = clock_.now_ns();
+  if (const std::uint64_t lacking = rt_.gpu->recount(); lacking > 0) {
+    rt_.store->yield_device(lacking);
+    (void)rt_.gpu->recount();  // What still lacks lies in the margin.
+  }
+}
+
+// A card that failed: the requests of this step end, and say so.
+void Stepper::fail_parts(const Status& error) {
+  for (const Part& part : parts_) fail(*part.live, error);
 }
 
 void Stepper::finish_parts() {

@@ -50,6 +50,8 @@ class Stepper {
   void add_part(Live& live, std::int64_t count);
   Status forward();
   void repair();
+  void fail_parts(const Status& error);
+  void recount_card();
   void finish_parts();
   void take_token(Live& live, std::span<const float> logits);
   void send(Live& live, std::string text);
@@ -67,6 +69,7 @@ class Stepper {
   std::vector<std::unique_ptr<Live>> running_;  // Admission order: the youngest is last. Ended ones have a null sink.
   std::atomic<std::int64_t> queued_{0}, slots_{0};  // Their sizes, for other threads.
   StepCounters counters_;
+  std::int64_t recounted_ns_ = 0;
   // This step's batch; capacity is reserved once.
   std::vector<Live*> order_;
   std::vector<Part> parts_;

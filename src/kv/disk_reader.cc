@@ -22,11 +22,24 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     prepare();
   }
 
+  // Reads for a device start as buffers are free: later ones of this and other tickets, from reader threads.
   void submit() {
     std::vector<ReadOp*> pointers;
     pointers.reserve(ops_.size());
-    for (auto& op : ops_) pointers.push_back(&op);
+    std::vector<Waiting> staged;
+    for (std::size_t tag = 0; tag < ops_.size(); ++tag) {
+      if (purposes_[tag].staged) staged.push_back({this, tag});
+      else pointers.push_back(&ops_[tag]);
+    }
     if (!pointers.empty()) owner_.reader_->submit(pointers);
+    if (!staged.empty()) owner_.stage(staged);
+  }
+  ReadOp* give_buffer(std::size_t tag, std::byte* buffer) {
+    const Purpose& p = purposes_[tag];
+    const auto& slice = layout(extents_[p.extent]).slices[p.slice];
+    buffers_[tag] = buffer;
+    ops_[tag].parts.emplace_back(buffer, static_cast<std::size_t>(slice.bytes) * p.run->items.size());
+    return &ops_[tag];
   }
 
   bool wait_layer(LayerIndex layer) override {
@@ -83,6 +96,7 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     std::size_t extent = 0;
     const ReadRun* run = nullptr;  // nullptr: the header.
     std::size_t slice = 0;         // In the group's order.
+    bool staged = false;           // Some of its destinations are on the device.
   };
 
   const model::BlockLayout& layout(const OpenExtent& e) const { return owner_.config_.groups[e.group.v]; }
@@ -139,7 +153,10 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     for (std::size_t i = 0; i < extents_.size(); ++i) {
       purposes_.push_back({.extent = i});
       for (const auto& run : extents_[i].plan->runs) {
-        for (std::size_t s = 0; s < extents_[i].shape.slice_bytes().size(); ++s) slices.push_back({i, &run, s});
+        const bool staged = owner_.staging_ && std::any_of(run.dst.begin(), run.dst.end(), [&](const std::byte* dst) {
+                              return owner_.config_.device->on_device(dst);
+                            });
+        for (std::size_t s = 0; s < extents_[i].shape.slice_bytes().size(); ++s) slices.push_back({i, &run, s, staged});
       }
     }
     const auto layer_of = [&](const Purpose& p) { return layout(extents_[p.extent]).slices[p.slice].layer.v; };
@@ -154,14 +171,17 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
       } else {
         op.offset = e.shape.slice_offset(p.slice, p.run->first);
         const auto& slice = layout(e).slices[p.slice];
-        for (std::byte* dst : p.run->dst)
+        for (std::byte* dst : p.run->dst) {
+          if (p.staged) break;
           op.parts.emplace_back(dst + slice.offset, static_cast<std::size_t>(slice.bytes));
+        }
         ++layers_[slice.layer.v].pending;
       }
       ops_.push_back(std::move(op));
       ++e.pending;
     }
     pending_ = ops_.size();
+    buffers_.resize(ops_.size(), nullptr);
   }
 
   void read_done(ReadOp& op, Status status) override {
@@ -174,7 +194,7 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     if (!p.run) {
       header_done(e, std::move(status));
     } else {
-      slice_read(op.tag, std::move(status));
+      slice_read(op.tag, status);
     }
   }
 
@@ -223,6 +243,7 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     const Purpose& p = purposes_[tag];
     OpenExtent& e = extents_[p.extent];
     if (!status.ok()) {
+      return_buffer(tag);
       const std::lock_guard lock(mutex_);
       report(e, status);
       for (const std::size_t item : p.run->items) fail_item(item);
@@ -246,13 +267,23 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     const auto& slice = layout(e).slices[p.slice];
     std::vector<std::size_t> bad;
     const bool good_header = e.header_state == HeaderState::good;  // Final, and published by the mutex before.
+    const auto slice_bytes = static_cast<std::size_t>(slice.bytes);
+    std::vector<kernels::DeviceCopy> copies;
     for (std::size_t i = 0; i < p.run->items.size(); ++i) {
-      const std::span<const std::byte> bytes{p.run->dst[i] + slice.offset, static_cast<std::size_t>(slice.bytes)};
-      if (!good_header || checksum(bytes) != e.checksums[p.slice * e.shape.blocks() + p.run->first + i])
+      std::byte* const dst = p.run->dst[i] + slice.offset;
+      const std::byte* const here = p.staged ? buffers_[tag] + i * slice_bytes : dst;
+      if (!good_header || checksum({here, slice_bytes}) != e.checksums[p.slice * e.shape.blocks() + p.run->first + i])
         bad.push_back(p.run->items[i]);
+      else if (p.staged) copies.push_back({dst, here, slice_bytes});
     }
+    const Status copied = copies.empty() ? Status::success() : owner_.config_.device->copy(copies);
+    return_buffer(tag);
     const std::lock_guard lock(mutex_);
     for (const std::size_t item : bad) fail_item(item);
+    if (!copied.ok()) {
+      for (const std::size_t item : p.run->items) fail_item(item);
+      report(e, Status::exhausted(copied.message()));  // The file is fine.
+    }
     if (!bad.empty() && good_header) {
       owner_.counters_.corrupt_slices += bad.size();
       report(e,
@@ -264,6 +295,9 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     end_slice(p, e);
   }
 
+  void return_buffer(std::size_t tag) {
+    if (std::byte* buffer = std::exchange(buffers_[tag], nullptr)) owner_.unstage(buffer);
+  }
   // mutex_ held.
   void end_slice(const Purpose& p, OpenExtent& e) {
     auto& layer = layers_[layout(e).slices[p.slice].layer.v];
@@ -289,6 +323,7 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
   const ReadPlan plan_;
   std::vector<ReadOp> ops_;
   std::vector<Purpose> purposes_;
+  std::vector<std::byte*> buffers_;  // [reads] where a staged one's bytes are; each touched by one thread at a time.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<OpenExtent> extents_;
@@ -304,6 +339,37 @@ DiskReader::DiskReader(const DiskConfig& config, platform::FileSystem& fs, DiskC
   using Mode = platform::AsyncReadOptions::Mode;
   reader_ = platform::AsyncReader::create(
       {.mode = config.read_mode == DiskConfig::ReadMode::automatic ? Mode::automatic : Mode::threads});
+}
+
+Status DiskReader::open_staging() {
+  const StagingSizes sizes = staging_sizes(config_.groups);
+  auto staging = Staging::create(*config_.device, sizes.read_bytes, sizes.reads);
+  if (!staging.ok()) return staging.status();
+  staging_ = std::move(staging).value();
+  return Status::success();
+}
+
+// Queues reads and starts as many as there are buffers for.
+void DiskReader::stage(std::span<const Waiting> reads) {
+  std::vector<ReadOp*> ready;
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    waiting_.insert(waiting_.end(), reads.begin(), reads.end());
+    while (!waiting_.empty()) {
+      std::byte* buffer = staging_->take();
+      if (!buffer) break;
+      const Waiting next = waiting_.front();
+      waiting_.pop_front();
+      ready.push_back(next.ticket->give_buffer(next.tag, buffer));
+    }
+  }
+  if (!ready.empty()) reader_->submit(ready);
+}
+
+// A read is done with its buffer: the next one gets it.
+void DiskReader::unstage(std::byte* buffer) {
+  staging_->give(buffer);
+  stage({});
 }
 
 std::unique_ptr<DiskReader::Ticket> DiskReader::start(ReadPlan plan) {

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,6 +14,7 @@
 #include "kv/disk_tier.h"
 #include "kv/disk_writer.h"
 #include "kv/extent.h"
+#include "kv/staging.h"
 #include "platform/async_read.h"
 #include "platform/file_system.h"
 
@@ -50,6 +52,7 @@ struct ReadProblem {
 class DiskReader {
  public:
   DiskReader(const DiskConfig& config, platform::FileSystem& fs, DiskCounters& counters);
+  Status open_staging();  // With a device: before the first start().
 
   class Ticket : public ReadTicket {
    public:
@@ -62,10 +65,21 @@ class DiskReader {
 
  private:
   class TicketImpl;
+  // A read for a device that waits for a buffer.
+  struct Waiting {
+    TicketImpl* ticket = nullptr;
+    std::size_t tag = 0;
+  };
+  void stage(std::span<const Waiting> reads);
+  void unstage(std::byte* buffer);
+
   const DiskConfig config_;
   const DiskPaths paths_;
   platform::FileSystem& fs_;
   DiskCounters& counters_;
+  std::unique_ptr<Staging> staging_;
+  std::mutex waiting_mutex_;
+  std::deque<Waiting> waiting_;  // Guarded by waiting_mutex_; in the order in which they are wanted.
   std::unique_ptr<platform::AsyncReader> reader_;
 };
 

@@ -113,9 +113,9 @@ class FolderReader {
 
 }  // namespace
 
-FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, LogReplay replay,
+FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, const LogReplay& replay,
                            DiskIndex& index) {
-  return FolderReader(fs, config, index).read(std::move(scan), std::move(replay));
+  return FolderReader(fs, config, index).read(std::move(scan), replay);
 }
 
 }  // namespace lode::kv

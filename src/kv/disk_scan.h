@@ -23,7 +23,7 @@ struct FolderContents {
 };
 
 // Fills `index`, least recently used first. Reads the headers of extents that the log does not know.
-FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, LogReplay replay,
+FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, const LogReplay& replay,
                            DiskIndex& index);
 
 }  // namespace lode::kv

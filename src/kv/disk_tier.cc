@@ -134,7 +134,7 @@ Status DiskTierImpl::start() {
     replay = IndexLog(fs_, paths_.own, config_.model_fingerprint).load();
     for (const auto& [path, bytes] : scan->sizes) scanned_bytes_ += bytes;
   }
-  auto contents = read_folder(fs_, config_, std::move(*scan), std::move(replay), index_);
+  auto contents = read_folder(fs_, config_, std::move(*scan), replay, index_);
   others_ = std::move(contents.others);
   if (writer_) clean_up(contents);
   sort_others();
@@ -150,6 +150,10 @@ Status DiskTierImpl::start() {
                  paths_.own.string(), contents.foreign.front());
   }
   reader_ = std::make_unique<DiskReader>(config_, fs_, counters_);
+  if (config_.device) {
+    LODE_RETURN_IF_ERROR(reader_->open_staging());
+    if (writer_) LODE_RETURN_IF_ERROR(writer_->open_staging());
+  }
   if (writer_) writer_->run();
   return {};
 }

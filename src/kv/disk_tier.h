@@ -17,6 +17,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "kernels/device.h"
 #include "kv/key.h"
 #include "model/kv_view.h"
 #include "platform/clock.h"
@@ -35,6 +36,8 @@ struct DiskConfig {
   std::uint64_t free_floor_bytes = 1ull << 30;  // Never write when the file system has less free than this.
   std::uint64_t write_bytes_per_day_max = 100ull << 30;
   std::uint64_t queue_bytes_max = 64ull << 20;  // Bytes waiting to be written; beyond it a write is dropped.
+  // Blocks may lie in this device's memory: they pass through page-locked RAM (staging.h). Outlives the tier.
+  kernels::Device* device = nullptr;
   enum class ReadMode {
     automatic,
     pread_threads
@@ -102,7 +105,7 @@ class DiskTier {
   struct ReadItem {
     BlockKey key;
     GroupId group;
-    std::byte* dst = nullptr;  // block_bytes of the group, 4 KiB aligned; written by I/O threads.
+    std::byte* dst = nullptr;  // block_bytes of the group, 4 KiB aligned; written by I/O threads. May be on the device.
   };
   // Starts reading all items, lower layers first. The destinations must stay until done().
   virtual ReadTicket* start_read(std::span<const ReadItem> items) = 0;

@@ -192,12 +192,34 @@ void DiskWriter::finish(WriteOrder& order, Outcome outcome, std::uint64_t alloca
                     .ok = outcome == Outcome::written});
 }
 
-DiskWriter::Outcome DiskWriter::write(const WriteOrder& order, std::uint64_t& allocated) {
+Status DiskWriter::open_staging() {
+  auto staging = Staging::create(*config_.device, staging_sizes(config_.groups).write_bytes, 1);
+  if (!staging.ok()) return staging.status();
+  staging_ = std::move(staging).value();
+  staged_ = staging_->take();
+  return Status::success();
+}
+
+// Blocks of a device come into RAM first; the order points there from then on.
+Status DiskWriter::fetch(WriteOrder& order) {
+  if (!staging_) return Status::success();
+  const auto bytes = static_cast<std::uint64_t>(config_.groups[order.group.v].block_bytes);
+  copies_.clear();
+  for (std::size_t i = 0; i < order.data.size(); ++i) {
+    if (!config_.device->on_device(order.data[i])) continue;
+    std::byte* to = staged_ + i * bytes;
+    copies_.push_back({to, order.data[i], bytes});
+    order.data[i] = to;
+  }
+  return copies_.empty() ? Status::success() : config_.device->copy(copies_);
+}
+
+DiskWriter::Outcome DiskWriter::write(WriteOrder& order, std::uint64_t& allocated) {
   const auto room = [&] { return ledger_.used() + order.file_bytes + kBesideBytes <= config_.quota_bytes; };
   if (!room() || daily_.today() + order.file_bytes > config_.write_bytes_per_day_max) return Outcome::dropped;
   if (!lock_) recreate();
-  Status status;
-  for (int attempt = 0; attempt < 2; ++attempt) {
+  Status status = fetch(order);
+  for (int attempt = status.ok() ? 0 : 2; attempt < 2; ++attempt) {
     if (!lock_) return Outcome::failed;  // Another process took the folder over; recreate() has said so.
     const auto space = fs_.space(paths_.own);
     status = space.status();
@@ -405,8 +427,8 @@ void DiskWriter::recreate() {
   Status status = fs_.make_dirs(paths_.own);
   if (status.ok()) {
     auto lock = fs_.lock(paths_.lock());
-    if (lock.ok()) lock_ = std::move(lock).value();
     status = lock.status();
+    if (lock.ok()) lock_ = std::move(lock).value();
   }
   names_dirty_ = false;
   log_.load();

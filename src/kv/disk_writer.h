@@ -20,6 +20,7 @@
 #include "kv/disk_tier.h"
 #include "kv/extent.h"
 #include "kv/index_log.h"
+#include "kv/staging.h"
 #include "platform/clock.h"
 #include "platform/file_system.h"
 
@@ -109,6 +110,7 @@ class DiskWriter {
   // Sets a file aside at once; where it lies then.
   std::optional<OtherFile> set_aside_now(const Doomed& file);
   void append_log(std::span<const std::byte> records, std::uint64_t count);
+  Status open_staging();  // With a device.
   void run();
 
   DiskLedger& ledger() { return ledger_; }
@@ -130,7 +132,8 @@ class DiskWriter {
   void handle(RemoveOrder& order);
   void handle(AsideOrder& order);
   void handle(TouchOrder& order);
-  Outcome write(const WriteOrder& order, std::uint64_t& allocated);
+  Outcome write(WriteOrder& order, std::uint64_t& allocated);
+  Status fetch(WriteOrder& order);
   Status write_file(const WriteOrder& order, std::uint64_t& allocated);
   Result<std::unique_ptr<platform::File>> create(const std::filesystem::path& path, platform::OpenOptions::Cache cache);
   Status fill(const WriteOrder& order, const std::string& temporary, bool aligned, std::uint64_t& allocated);
@@ -152,6 +155,9 @@ class DiskWriter {
   std::atomic<std::int64_t> down_until_ns_{0};
 
   // The writer thread's own, once it runs.
+  std::unique_ptr<Staging> staging_;  // With a device: one extent.
+  std::byte* staged_ = nullptr;       // Its buffer.
+  std::vector<kernels::DeviceCopy> copies_;
   std::unique_ptr<platform::FileLock> lock_;
   IndexLog log_;
   DailyCount daily_;

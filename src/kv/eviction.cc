@@ -2,19 +2,63 @@
 
 namespace lode::kv {
 
-std::optional<SlotId> Evictor::allocate(GroupId group) {
+std::optional<SlotId> Evictor::allocate_near(GroupId group) {
   for (;;) {
     if (auto slot = ram_.allocate(group)) return slot;
-    if (!evict_one()) return std::nullopt;
+    if (!make_room_near()) return std::nullopt;
+  }
+}
+
+std::optional<SlotId> Evictor::allocate(GroupId group) {
+  if (auto slot = allocate_near(group)) return slot;
+  while (ram_.has_far()) {
+    if (auto slot = ram_.allocate(group, Home::far)) return slot;
+    if (!evict_one(Home::far)) break;
+  }
+  return std::nullopt;
+}
+
+bool Evictor::make_room_near() {
+  Copy* coldest = ram_.coldest(Home::near);
+  if (!coldest) return false;
+  return (ram_.has_far() && demote(*coldest)) || evict_one(Home::near);
+}
+
+// From the device to RAM, where colder ones make room. False: RAM keeps no more.
+bool Evictor::demote(Copy& copy) {
+  const std::uint64_t bytes = ram_.block_bytes(copy.group);
+  if (bytes > ram_bytes_max_) return false;
+  while (ram_.unpinned_bytes(Home::far) > ram_bytes_max_ - bytes)
+    if (!evict_one(Home::far) || !copy.listed) return !copy.listed;  // Its chain may go with what was evicted.
+  for (;;) {
+    if (const auto slot = ram_.allocate(copy.group, Home::far)) {
+      if (ram_.move(copy, *slot).ok()) return true;
+      ram_.free(copy.group, *slot);
+      return false;
+    }
+    if (!evict_one(Home::far)) return false;
+    if (!copy.listed) return true;
   }
 }
 
 void Evictor::trim(std::uint64_t bytes_max) {
-  while (ram_.unpinned_bytes() > bytes_max) LODE_CHECK(evict_one());
+  const Home ram = ram_.has_far() ? Home::far : Home::near;
+  while (ram_.unpinned_bytes(ram) > bytes_max) LODE_CHECK(evict_one(ram));
 }
 
-bool Evictor::evict_one() {
-  Copy* victim = ram_.coldest();
+void Evictor::yield_near(std::uint64_t bytes) {
+  const memory::Budget& budget = *ram_.near_budget();
+  while (budget.pieces_left() * budget.piece_bytes() < bytes && make_room_near()) {
+  }
+}
+
+void Evictor::drop() {
+  while (evict_one(Home::near) || evict_one(Home::far)) {
+  }
+}
+
+bool Evictor::evict_one(Home home) {
+  Copy* victim = ram_.coldest(home);
   if (!victim) return false;
   Block* p = victim->block;
   if (full(*victim)) {

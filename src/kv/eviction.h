@@ -1,4 +1,8 @@
-// Which unpinned bytes leave RAM. Owns nothing; decides over the index and the RAM tier. Step thread only.
+// Which unpinned bytes leave RAM, and which a device's memory. Owns nothing; decides over the index and the RAM tier.
+// Step thread only.
+//
+// With a device: what leaves its memory falls to RAM, as far as RAM keeps what nobody pins; what leaves RAM is gone, or
+// on the SSD alone. A block that finds no room on the device, because all of it is pinned, lies in RAM.
 //
 // Order: least recently used first, and inside a chain leaves first (a closing sequence lists its blocks from the last
 // to the first). A block after which nothing can resume is worth nothing: when a window model loses the window before
@@ -25,19 +29,29 @@ inline bool on_disk(const DiskTier* disk, const Copy& copy) {
 
 class Evictor {
  public:
-  Evictor(std::span<const model::CacheGroup> groups, PrefixIndex& index, RamTier& ram, const DiskTier* disk)
-      : groups_(groups), index_(index), ram_(ram), disk_(disk) {}
+  // `ram_bytes_max`: of unpinned copies in RAM behind a device.
+  Evictor(std::span<const model::CacheGroup> groups, PrefixIndex& index, RamTier& ram, const DiskTier* disk,
+          std::uint64_t ram_bytes_max)
+      : groups_(groups), index_(index), ram_(ram), disk_(disk), ram_bytes_max_(ram_bytes_max) {}
 
   // A slot, evicting unpinned copies as long as that may help. nullopt: everything left is pinned.
   std::optional<SlotId> allocate(GroupId group);
-  // Evicts until at most `bytes_max` are unpinned.
+  // The same on the device alone: what it holds unpinned moves on.
+  std::optional<SlotId> allocate_near(GroupId group);
+  // Evicts until at most `bytes_max` are unpinned in RAM.
   void trim(std::uint64_t bytes_max);
+  // Makes room on the device until its budget has so many bytes left, or nothing unpinned is there.
+  void yield_near(std::uint64_t bytes);
+  // Evicts all that nobody pins, everywhere.
+  void drop();
   // The bytes below `block` can't be used until it is computed again: they go first.
   void orphan(Block& block);
   std::uint64_t evicted_blocks() const { return evicted_; }
 
  private:
-  bool evict_one();
+  bool make_room_near();
+  bool demote(Copy& copy);
+  bool evict_one(Home home);
   bool remove_unpinned(Block& block);
   bool full(const Copy& c) const { return groups_[c.group.v].kind == model::CacheGroup::Kind::full; }
   // Whether every group but the full ones has what a token after `block` needs.
@@ -48,6 +62,7 @@ class Evictor {
   PrefixIndex& index_;
   RamTier& ram_;
   const DiskTier* const disk_;
+  const std::uint64_t ram_bytes_max_;
   std::uint64_t evicted_ = 0;  // Blocks that lost copies.
 };
 

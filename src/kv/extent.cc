@@ -104,6 +104,7 @@ ExtentShape::ExtentShape(std::vector<std::uint64_t> slice_bytes, std::uint32_t b
 
 ExtentShape ExtentShape::of(const model::BlockLayout& layout, std::uint32_t blocks) {
   std::vector<std::uint64_t> slice_bytes;
+  slice_bytes.reserve(layout.slices.size());
   for (const auto& s : layout.slices) slice_bytes.push_back(static_cast<std::uint64_t>(s.bytes));
   return {std::move(slice_bytes), blocks};
 }

@@ -1,20 +1,62 @@
 #include "kv/ram_tier.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace lode::kv {
 
-Result<std::unique_ptr<RamTier>> RamTier::create(const RamTierOptions& options) {
-  std::unique_ptr<RamTier> tier(new RamTier(options));
-  for (std::size_t g = 0; g < options.block_bytes.size(); ++g) {
-    auto pool =
-        memory::SlotPool::create(tier->budget_, {.name = "kv group " + std::to_string(g),
-                                                 .slot_bytes = static_cast<std::uint64_t>(options.block_bytes[g]),
-                                                 .freed = options.freed});
+Status RamTier::make_pools(memory::Budget& budget, memory::Place place, Pools& pools) {
+  for (std::size_t g = 0; g < options_.block_bytes.size(); ++g) {
+    auto pool = memory::SlotPool::create(budget, {.name = "kv group " + std::to_string(g),
+                                                  .slot_bytes = static_cast<std::uint64_t>(options_.block_bytes[g]),
+                                                  .freed = options_.freed,
+                                                  .place = place});
     if (!pool.ok()) return pool.status();
-    tier->pools_.push_back(std::move(pool).value());
+    pools.push_back(std::move(pool).value());
+  }
+  return Status::success();
+}
+
+Result<std::unique_ptr<RamTier>> RamTier::create(const RamTierOptions& options) {
+  using Kind = memory::Place::Kind;
+  std::unique_ptr<RamTier> tier(new RamTier(options));
+  kernels::Device* const device = options.device;
+  if (device) {
+    LODE_RETURN_IF_ERROR(tier->make_pools(*options.near, {Kind::device, device}, tier->near_));
+    LODE_RETURN_IF_ERROR(tier->make_pools(tier->budget_, {Kind::host, device}, tier->far_));
+  } else {
+    LODE_RETURN_IF_ERROR(tier->make_pools(tier->budget_, {}, tier->near_));
   }
   return tier;
+}
+
+std::optional<SlotId> RamTier::allocate(GroupId group, Home home) {
+  if (home == Home::near) return near_[group.v]->allocate();
+  const auto slot = far_[group.v]->allocate();
+  if (!slot) return std::nullopt;
+  return SlotId{slot->v | kFarBit};
+}
+
+// One copy may not cross a piece of the page-locked side.
+Status RamTier::move(Copy& copy, SlotId to) {
+  LODE_CHECK(copy.state == CopyState::in_place && !copy.writing && home(to) != home(copy.slot));
+  const SlotId host = home(to) == Home::far ? to : copy.slot;
+  const memory::SlotPool& pinned = *far_[copy.group.v];
+  const std::uint64_t start = pinned.offset(bare(host)), bytes = pinned.slot_bytes(), piece = pinned.piece_bytes();
+  std::byte* const target = address(copy.group, to);
+  const std::byte* const source = address(copy);
+  parts_.clear();
+  for (std::uint64_t at = 0; at < bytes;) {
+    const std::uint64_t now = std::min(bytes - at, piece - (start + at) % piece);
+    parts_.push_back({target + at, source + at, now});
+    at += now;
+  }
+  LODE_RETURN_IF_ERROR(options_.device->copy(parts_));
+  const bool listed = copy.listed;
+  if (listed) unlist(copy);
+  free(copy.group, std::exchange(copy.slot, to));
+  if (listed) list(copy);
+  return Status::success();
 }
 
 void RamTier::install(Copy& copy, SlotId slot, CopyState state) {
@@ -30,7 +72,7 @@ void RamTier::arrived(Copy& copy) {
 }
 
 void RamTier::remove(Copy& copy) {
-  pools_[copy.group.v]->free(take(copy));
+  free(copy.group, take(copy));
 }
 
 SlotId RamTier::take(Copy& copy) {
@@ -65,35 +107,44 @@ SlotId RamTier::unpin_and_take(Copy& copy) {
 }
 
 void RamTier::list(Copy& copy) {
+  List& l = list_of(copy);
   copy.listed = true;
-  copy.colder = warmest_;
+  copy.colder = l.warmest;
   copy.warmer = nullptr;
-  (warmest_ ? warmest_->warmer : coldest_) = &copy;
-  warmest_ = &copy;
-  unpinned_bytes_ += block_bytes(copy.group);
+  (l.warmest ? l.warmest->warmer : l.coldest) = &copy;
+  l.warmest = &copy;
+  l.bytes += block_bytes(copy.group);
 }
 
 void RamTier::unlist(Copy& copy) {
-  (copy.colder ? copy.colder->warmer : coldest_) = copy.warmer;
-  (copy.warmer ? copy.warmer->colder : warmest_) = copy.colder;
+  List& l = list_of(copy);
+  (copy.colder ? copy.colder->warmer : l.coldest) = copy.warmer;
+  (copy.warmer ? copy.warmer->colder : l.warmest) = copy.colder;
   copy.colder = copy.warmer = nullptr;
   copy.listed = false;
-  unpinned_bytes_ -= block_bytes(copy.group);
+  l.bytes -= block_bytes(copy.group);
 }
 
 void RamTier::make_coldest(Copy& copy) {
   LODE_CHECK(copy.listed);
   unlist(copy);
+  List& l = list_of(copy);
   copy.listed = true;
-  copy.warmer = coldest_;
-  (coldest_ ? coldest_->colder : warmest_) = &copy;
-  coldest_ = &copy;
-  unpinned_bytes_ += block_bytes(copy.group);
+  copy.warmer = l.coldest;
+  (l.coldest ? l.coldest->colder : l.warmest) = &copy;
+  l.coldest = &copy;
+  l.bytes += block_bytes(copy.group);
 }
 
-std::uint64_t RamTier::used_bytes() const {
+std::uint64_t RamTier::used(const Pools& pools) {
   std::uint64_t bytes = 0;
-  for (const auto& pool : pools_) bytes += pool->used_bytes();
+  for (const auto& pool : pools) bytes += pool->used_bytes();
+  return bytes;
+}
+
+std::uint64_t RamTier::committed(const Pools& pools) {
+  std::uint64_t bytes = 0;
+  for (const auto& pool : pools) bytes += pool->committed_bytes();
   return bytes;
 }
 

@@ -1,41 +1,56 @@
-// The RAM tier: slots of every group inside one budget, who pins them, and the list of those that nobody pins, coldest
+// The fast tiers: slots of every group inside a budget, who pins them, and the list of those that nobody pins, coldest
 // first. Owns the arenas. Knows no tree and no policy. Step thread only.
+//
+// Without a device there is one home, RAM. With one there are two: `near`, the device's memory, and `far`, page-locked
+// RAM behind it, which kernels can read and write in place too, only slower. A copy is in one of them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/status.h"
+#include "kernels/device.h"
 #include "kv/block.h"
 #include "memory/budget.h"
 #include "memory/slot_pool.h"
 
 namespace lode::kv {
 
+enum class Home : std::uint8_t { near, far };
+
 struct RamTierOptions {
   std::vector<std::int64_t> block_bytes;  // Of each group.
-  std::uint64_t bytes_max = 0;            // Hard.
+  std::uint64_t bytes_max = 0;            // Hard; of RAM.
   std::uint64_t piece_bytes = memory::kPieceBytes;
   memory::SlotPoolOptions::Freed freed = memory::SlotPoolOptions::Freed::keep;
+  // With a device: its memory's budget, which others draw on too. Both outlive the tier.
+  kernels::Device* device = nullptr;
+  memory::Budget* near = nullptr;
 };
 
 class RamTier {
  public:
   static Result<std::unique_ptr<RamTier>> create(const RamTierOptions& options);
 
+  bool has_far() const { return !far_.empty(); }
   // A slot without a copy: a sequence's own. nullopt: evict first.
-  std::optional<SlotId> allocate(GroupId group) { return pools_[group.v]->allocate(); }
-  void free(GroupId group, SlotId slot) { pools_[group.v]->free(slot); }
-  std::byte* address(GroupId group, SlotId slot) const { return pools_[group.v]->address(slot); }
-  std::byte* address(const Copy& copy) const { return pools_[copy.group.v]->address(copy.slot); }
-  std::uint64_t block_bytes(GroupId group) const { return pools_[group.v]->slot_bytes(); }
+  std::optional<SlotId> allocate(GroupId group, Home home = Home::near);
+  void free(GroupId group, SlotId slot) { pool(group, slot).free(bare(slot)); }
+  static Home home(SlotId slot) { return slot.v & kFarBit ? Home::far : Home::near; }
+  std::byte* address(GroupId group, SlotId slot) const { return pool(group, slot).address(bare(slot)); }
+  std::byte* address(const Copy& copy) const { return address(copy.group, copy.slot); }
+  std::uint64_t block_bytes(GroupId group) const { return near_[group.v]->slot_bytes(); }
 
   // The slot becomes the copy's. It is pinned and has none.
   void install(Copy& copy, SlotId slot, CopyState state);
   // `reading` -> `in_place`.
   void arrived(Copy& copy);
+  // Copies the bytes of a copy in place, which nobody reads meanwhile, into a slot of the other home, which becomes its
+  // own; the old one is free. After an error everything is as before, and the slot is still the caller's.
+  Status move(Copy& copy, SlotId to);
   // Frees the copy's slot; its pins, if any, now wait for another.
   void remove(Copy& copy);
   void pin(Copy& copy);
@@ -44,24 +59,46 @@ class RamTier {
   // As unpin; but where that would free the slot, it becomes the caller's own. Else none.
   SlotId unpin_and_take(Copy& copy);
 
-  Copy* coldest() const { return coldest_; }
+  Copy* coldest(Home home) const { return lists_[static_cast<std::size_t>(home)].coldest; }
   void make_coldest(Copy& copy);  // An unpinned copy that is of no use now.
 
-  const memory::Budget& budget() const { return budget_; }
-  std::uint64_t used_bytes() const;
-  std::uint64_t unpinned_bytes() const { return unpinned_bytes_; }
+  const memory::Budget& budget() const { return budget_; }             // Of RAM.
+  const memory::Budget* near_budget() const { return options_.near; }  // Of the device.
+  std::uint64_t near_committed_bytes() const { return committed(near_); }
+  std::uint64_t used_bytes() const { return used(near_) + used(far_); }
+  std::uint64_t unpinned_bytes(Home home) const { return lists_[static_cast<std::size_t>(home)].bytes; }
+  std::uint64_t unpinned_bytes() const { return unpinned_bytes(Home::near) + unpinned_bytes(Home::far); }
   std::size_t resident_blocks() const { return resident_blocks_; }
 
  private:
-  explicit RamTier(const RamTierOptions& options) : budget_(options.bytes_max, options.piece_bytes) {}
+  // Marks a slot of `far`. Pools have fewer than 2^31 slots: each is 4 KiB at least.
+  static constexpr std::uint32_t kFarBit = 1u << 31;
+  using Pools = std::vector<std::unique_ptr<memory::SlotPool>>;  // [groups]
+  struct List {
+    Copy *coldest = nullptr, *warmest = nullptr;
+    std::uint64_t bytes = 0;
+  };
+
+  explicit RamTier(const RamTierOptions& options) : options_(options), budget_(options.bytes_max, options.piece_bytes) {
+    parts_.reserve(64);
+  }
+  Status make_pools(memory::Budget& budget, memory::Place place, Pools& pools);
+  memory::SlotPool& pool(GroupId group, SlotId slot) const {
+    return home(slot) == Home::far ? *far_[group.v] : *near_[group.v];
+  }
+  static SlotId bare(SlotId slot) { return SlotId{slot.v & ~kFarBit}; }
+  List& list_of(const Copy& copy) { return lists_[static_cast<std::size_t>(home(copy.slot))]; }
+  static std::uint64_t used(const Pools& pools);
+  static std::uint64_t committed(const Pools& pools);
   SlotId take(Copy& copy);
   void list(Copy& copy);
   void unlist(Copy& copy);
 
+  const RamTierOptions options_;
   memory::Budget budget_;
-  std::vector<std::unique_ptr<memory::SlotPool>> pools_;  // [groups]
-  Copy *coldest_ = nullptr, *warmest_ = nullptr;
-  std::uint64_t unpinned_bytes_ = 0;
+  Pools near_, far_;                        // far_ is empty without a device: near_ is RAM then.
+  std::array<List, 2> lists_;               // By Home.
+  std::vector<kernels::DeviceCopy> parts_;  // Scratch of move.
   std::size_t resident_blocks_ = 0;
 };
 

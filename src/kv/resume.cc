@@ -60,7 +60,7 @@ std::string reuse_reason(const Sequence& seq, std::int64_t resumed, const Resume
   if (limit == 0) return fmt::format("prompt shorter than a block of {} tokens", kBlockTokens);
   if (resumed == limit) return "whole prompt but its last tokens";
   const std::int64_t known = std::min(limit, seq.matched);
-  const std::string differs = seq.differs_at >= 0 ? fmt::format("token {} differs", seq.differs_at) : "";
+  std::string differs = seq.differs_at >= 0 ? fmt::format("token {} differs", seq.differs_at) : "";
   if (resumed < std::min(found.no_state, known)) {
     const std::string nearest = resumed > 0 ? fmt::format("no checkpoint nearer than token {}", resumed * kBlockTokens)
                                             : fmt::format("no checkpoint up to token {}", known * kBlockTokens);

@@ -40,6 +40,8 @@ Status check_group(const model::CacheGroup& group, std::size_t g, std::vector<bo
 Status check(const StoreConfig& config) {
   if (config.groups.empty() || config.groups.size() > kGroupsMax)
     return Status::invalid(fmt::format("{} cache groups; expected 1 to {}", config.groups.size(), kGroupsMax));
+  if ((config.device == nullptr) != (config.device_budget == nullptr))
+    return {Code::internal, "a KV store on a device needs the budget of its memory"};
   if (config.checkpoint_tokens < 0)
     return Status::invalid(fmt::format("a checkpoint every {} tokens; expected at least 1, or 0 for the default",
                                        config.checkpoint_tokens));
@@ -54,6 +56,7 @@ Status check(const StoreConfig& config) {
 
 std::vector<model::BlockLayout> layouts_of(const StoreConfig& config) {
   std::vector<model::BlockLayout> layouts;
+  layouts.reserve(config.groups.size());
   for (const auto& g : config.groups) layouts.push_back(model::block_layout(g, config.k_type, config.v_type));
   return layouts;
 }
@@ -64,6 +67,11 @@ std::uint64_t queue_bytes(const StoreConfig& config, const std::vector<model::Bl
   std::int64_t largest = 0;  // Extent, in bytes.
   for (std::size_t g = 0; g < layouts.size(); ++g)
     largest = std::max(largest, layouts[g].block_bytes * ExtentPacker::extent_blocks(config.groups[g]));
+  if (config.device) {
+    // A card computes a prompt far faster than a disk takes it; the queue holds blocks of the card's memory.
+    asked = std::max<std::uint64_t>(asked, kGiB);
+    return std::max(std::min(asked, config.device_budget->bytes_max() / 8), static_cast<std::uint64_t>(2 * largest));
+  }
   return std::max(std::min(asked, config.arena_bytes_max / 4), static_cast<std::uint64_t>(2 * largest));
 }
 
@@ -101,6 +109,7 @@ Result<std::unique_ptr<Store>> Store::open(const StoreConfig& config, platform::
     for (const auto& g : config.groups) disk.whole_history.push_back(g.kind == model::CacheGroup::Kind::full);
     disk.model_fingerprint = config.root.model_fingerprint;
     disk.queue_bytes_max = queue_bytes(config, disk.groups, disk.queue_bytes_max);
+    disk.device = config.device;
     platform::raise_open_files();  // A restore opens all its extents: 512 for 128k tokens of two groups.
     auto opened = DiskTier::open(disk, fs, clock);
     if (opened.ok()) parts.disk = std::move(opened).value();
@@ -115,8 +124,12 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::create(const StoreConfig& config, 
                                                      StoreParts parts) {
   LODE_RETURN_IF_ERROR(check(config));
   std::vector<model::BlockLayout> layouts = layouts_of(config);
-  RamTierOptions options{
-      .block_bytes = {}, .bytes_max = config.arena_bytes_max, .piece_bytes = parts.piece_bytes, .freed = parts.freed};
+  RamTierOptions options{.block_bytes = {},
+                         .bytes_max = config.arena_bytes_max,
+                         .piece_bytes = config.device ? parts.pinned_piece_bytes : parts.piece_bytes,
+                         .freed = parts.freed,
+                         .device = config.device,
+                         .near = config.device_budget};
   for (const auto& l : layouts) options.block_bytes.push_back(l.block_bytes);
   auto ram = RamTier::create(options);
   if (!ram.ok()) return ram.status();
@@ -137,7 +150,7 @@ StoreImpl::StoreImpl(const StoreConfig& config, std::vector<model::BlockLayout> 
       disk_(std::move(parts.disk)),
       ram_(std::move(ram)),
       index_(config.groups.size()),
-      evictor_(config_.groups, index_, *ram_, disk_.get()),
+      evictor_(config_.groups, index_, *ram_, disk_.get(), config.unpinned_bytes_max),
       view_(config_.groups, layouts_, config.sequences_max, clock) {
   if (!disk_) return;
   packer_ = std::make_unique<ExtentPacker>(config_.groups, *disk_, *ram_, index_);
@@ -236,6 +249,10 @@ Status StoreImpl::exhausted(std::string_view what) const {
                   format_size(ram_->used_bytes() - ram_->unpinned_bytes())));
 }
 
+void StoreImpl::yield_device(std::uint64_t bytes) {
+  if (config_.device_budget) evictor_.yield_near(bytes);
+}
+
 void StoreImpl::poll() {
   if (disk_) {
     disk_->poll();
@@ -302,7 +319,7 @@ void StoreImpl::write_unwritten(WhenFull when_full, std::int64_t deadline_ns) {
 }
 
 void StoreImpl::drop_ram() {
-  evictor_.trim(0);
+  evictor_.drop();
   index_.trim(ram_->resident_blocks() + kStubsMax);
 }
 
@@ -313,6 +330,12 @@ StoreStats StoreImpl::stats() const {
   s.pinned_bytes = ram_->used_bytes() - ram_->unpinned_bytes();
   s.arena_bytes_max = ram_->budget().bytes_max();
   s.peak_committed_bytes = ram_->budget().peak_bytes();
+  if (const memory::Budget* near = ram_->near_budget()) {
+    s.vram_kv_bytes = ram_->near_committed_bytes();
+    s.vram_committed_bytes = near->committed_bytes();
+    s.vram_bytes_max = near->bytes_max();
+    s.vram_peak_bytes = near->peak_bytes();
+  }
   s.blocks = ram_->resident_blocks();
   s.hits_ram_tokens = hits_ram_;
   s.hits_disk_tokens = hits_disk_;

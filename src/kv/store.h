@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "kv/disk_tier.h"
 #include "kv/key.h"
+#include "memory/budget.h"
 #include "model/kv_view.h"
 #include "platform/clock.h"
 #include "platform/file_system.h"
@@ -31,6 +32,11 @@ struct StoreConfig {
   std::int64_t chunk_tokens = 512;       // Most tokens of one sequence in a step: the ring is window + chunk.
   std::int64_t context_max = 0;          // Longest sequence; sizes block tables.
   int sequences_max = 1;
+  // A device that computes: blocks live in its memory as long as its budget, which weights and others draw on too, has
+  // pieces. The bounds above then are of the page-locked RAM behind it: what finds no room on the device is read and
+  // written there in place. Both outlive the store.
+  kernels::Device* device = nullptr;
+  memory::Budget* device_budget = nullptr;
   // Models with recurrent layers: a state is kept at every so many tokens (rounded up to whole blocks), beside those at
   // prompts' and turns' ends and where prompts part. 0: checkpoint_interval().
   std::int64_t checkpoint_tokens = 0;
@@ -65,8 +71,10 @@ enum class SeqState : std::uint8_t {
 };
 
 struct StoreStats {
-  std::uint64_t committed_bytes = 0, pinned_bytes = 0, unpinned_bytes = 0, arena_bytes_max = 0,
-                peak_committed_bytes = 0;
+  std::uint64_t pinned_bytes = 0, unpinned_bytes = 0;
+  std::uint64_t committed_bytes = 0, arena_bytes_max = 0, peak_committed_bytes = 0;  // Of RAM.
+  // Of the device's memory, KV alone, and the whole of its budget; 0: no device. pinned and unpinned count both kinds.
+  std::uint64_t vram_kv_bytes = 0, vram_committed_bytes = 0, vram_bytes_max = 0, vram_peak_bytes = 0;
   std::uint64_t blocks = 0, hits_ram_tokens = 0, hits_disk_tokens = 0, hits_in_flight_tokens = 0, computed_tokens = 0;
   std::uint64_t evicted_blocks = 0, corrupt_blocks = 0;
   DiskStats disk;
@@ -118,6 +126,10 @@ class Store {
   virtual void repair(Sequence& seq) = 0;
   // Unpins everything; published blocks stay as the budget allows; pending extents are sealed (a turn's end).
   virtual void close(Sequence* seq) = 0;
+
+  // Moves what nobody pins off the device until its budget has so many bytes left, as far as that goes: others need
+  // them.
+  virtual void yield_device(std::uint64_t bytes) = 0;
 
   virtual void poll() = 0;  // Each step, and at least ten times a second while idle.
   // Seals and writes all published blocks; at shutdown. False: the deadline passed first.

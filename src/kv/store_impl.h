@@ -31,6 +31,8 @@ struct StoreParts {
   BlockKey (*root_key)(const RootInputs&) = &kv::root_key;
   BlockKey (*child_key)(const BlockKey&, std::span<const TokenId, kBlockTokens>) = &kv::child_key;
   std::uint64_t piece_bytes = memory::kPieceBytes;
+  // RAM behind a device: page-locking 16 MiB takes little longer than 2 MiB.
+  std::uint64_t pinned_piece_bytes = 8 * memory::kPieceBytes;
   memory::SlotPoolOptions::Freed freed = memory::SlotPoolOptions::Freed::keep;
 };
 
@@ -53,6 +55,7 @@ class StoreImpl final : public Store {
   void mark_resume_point(Sequence& seq) override;
   void repair(Sequence& seq) override;
   void close(Sequence* seq) override;
+  void yield_device(std::uint64_t bytes) override;
   void poll() override;
   bool flush(std::int64_t timeout_ms) override;
   void drop_ram() override;
@@ -109,6 +112,7 @@ class StoreImpl final : public Store {
   Attached start_reads(const Sequence& seq);
   void attach_from_ram(Sequence& seq, std::int64_t blocks_max);
   void note_sources(Sequence& seq) const;
+  void promote(Sequence& seq);
   void become_ready(Sequence& seq);
   void note_reuse(Sequence& seq);
   void plan_points(Sequence& seq, std::span<const std::int64_t> marks);

@@ -159,8 +159,25 @@ void StoreImpl::attach_from_ram(Sequence& seq, std::int64_t blocks_max) {
   LODE_CHECK(attach(seq, found.stored) == Attached::ok);
 }
 
+// Moves what the sequence relies on from RAM to the device, as far as that has room; the rest is used where it is. What
+// somebody else uses, or the disk tier is writing, stays: its address is known to them.
+void StoreImpl::promote(Sequence& seq) {
+  for (std::int64_t i = 0; i < seq.held; ++i)
+    for (std::size_t g = 0; g < seq.groups.size(); ++g) {
+      Copy& c = seq.path[static_cast<std::size_t>(i)]->copies[g];
+      if (i < seq.groups[g].first || c.state != CopyState::in_place || c.pins > 1 || c.writing) continue;
+      if (RamTier::home(c.slot) == Home::near) continue;
+      const auto slot = evictor_.allocate_near(c.group);
+      if (!slot) return;
+      if (ram_->move(c, *slot).ok()) continue;
+      ram_->free(c.group, *slot);
+      return;
+    }
+}
+
 // Everything up to `held` is in place or being read: the sequence can be stepped.
 void StoreImpl::become_ready(Sequence& seq) {
+  if (ram_->has_far()) promote(seq);
   seq.waiting = false;
   seq.length = seq.held * kBlockTokens;
   seq.tail_count = 0;

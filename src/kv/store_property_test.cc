@@ -20,6 +20,7 @@ class StoreProperty : public ::testing::TestWithParam<Case> {};
 
 TEST_P(StoreProperty, NeverLies) {
   std::int64_t reused = 0, repairs = 0, shared = 0, preemptions = 0;
+  std::uint64_t to_device = 0, to_ram = 0;
   for (std::uint32_t seed = 0; seed < 12 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     Sessions s(seed, GetParam().options);
@@ -28,6 +29,8 @@ TEST_P(StoreProperty, NeverLies) {
     repairs += s.repairs;
     shared += s.shared;
     preemptions += s.preemptions;
+    to_device += s.to_device;
+    to_ram += s.to_ram;
   }
   // The test has looked at what it is about.
   EXPECT_GT(reused, 0);
@@ -37,6 +40,10 @@ TEST_P(StoreProperty, NeverLies) {
   }
   if (GetParam().options.arena_bytes < (1 << 20)) {
     EXPECT_GT(preemptions, 0);
+  }
+  if (GetParam().options.device_bytes > 0) {
+    EXPECT_GT(to_device, 0u);
+    EXPECT_GT(to_ram, 0u);
   }
 }
 
@@ -92,6 +99,37 @@ INSTANTIATE_TEST_SUITE_P(
               .disk = Disk::fake}},
         Case{"ThreeGroupsRam",
              {.groups = three_groups(), .unpinned_bytes = 500 << 10, .context = 1000, .sequences = 6}},
+        Case{"DeviceDisk",
+             {.groups = wide(window_groups()),
+              .arena_bytes = 16 << 20,
+              .unpinned_bytes = 2 << 20,
+              .context = 1000,
+              .sequences = 6,
+              .disk = Disk::fake,
+              .device_bytes = 4 << 20}},
+        Case{"DeviceLittleMemory",
+             {.groups = wide(full_groups()),
+              .arena_bytes = 200 << 10,
+              .unpinned_bytes = 100 << 10,
+              .context = 1000,
+              .sequences = 6,
+              .disk = Disk::fake,
+              .device_bytes = 2 << 20}},
+        Case{"DeviceRam",
+             {.groups = wide(window_groups()),
+              .arena_bytes = 16 << 20,
+              .unpinned_bytes = 2 << 20,
+              .context = 1000,
+              .sequences = 6,
+              .device_bytes = 4 << 20}},
+        Case{"DeviceHybrid",
+             {.groups = wide(three_groups()),
+              .arena_bytes = 16 << 20,
+              .unpinned_bytes = 2 << 20,
+              .context = 1000,
+              .sequences = 6,
+              .disk = Disk::fake,
+              .device_bytes = 6 << 20}},
         Case{"RecurrentAloneDisk",
              {.groups = {state_group()},
               .unpinned_bytes = 200 << 10,

@@ -40,11 +40,16 @@ class Sessions {
       EXPECT_TRUE(rig_.store->flush(60'000));
     rig_.store->drop_ram();
     EXPECT_EQ(rig_.store->stats().committed_bytes, 0u) << "some slot has leaked";
+    EXPECT_EQ(rig_.store->stats().vram_kv_bytes, 0u) << "some slot of the device has leaked";
     EXPECT_EQ(rig_.store->stats().pinned_bytes, 0u);
+    if (!rig_.device) return;
+    to_device += rig_.device->copied_in;
+    to_ram += rig_.device->copied_out;
   }
   // What hurts a disk tier that is not the fake; a call every 50 actions or so.
   std::function<void(std::mt19937&)> hurt;
   std::int64_t reused = 0, repairs = 0, preemptions = 0, shared = 0;
+  std::uint64_t to_device = 0, to_ram = 0;  // Bytes copied, where there is a device.
 
  private:
   using Live = std::list<Rig::Run>::iterator;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/fake_device.h"
 #include "kv/fake_disk_tier.h"
 #include "kv/store_impl.h"
 #include "platform/fake_clock.h"
@@ -74,6 +75,16 @@ inline std::vector<model::CacheGroup> three_groups() {
   return groups;
 }
 
+// The same with slots that are large beside a device's pieces, so that few of them fill its memory.
+inline std::vector<model::CacheGroup> wide(std::vector<model::CacheGroup> groups) {
+  for (auto& g : groups)
+    for (auto& l : g.layers) {
+      if (g.kind == model::CacheGroup::Kind::checkpoint) l.state_bytes *= 8;
+      else l.kv_heads = 64;
+    }
+  return groups;
+}
+
 struct RigOptions {
   std::vector<model::CacheGroup> groups = window_groups();
   std::uint64_t arena_bytes = 4 << 20, unpinned_bytes = 4 << 20;
@@ -84,6 +95,8 @@ struct RigOptions {
   BlockKey (*child_key)(const BlockKey&, std::span<const TokenId, kBlockTokens>) = &kv::child_key;
   BlockKey (*root_key)(const RootInputs&) = &kv::root_key;
   std::string k_type = "f16";  // Of the root key only.
+  // Not 0: blocks live in a fake device's memory of so many bytes; arena and unpinned bytes are of the RAM behind it.
+  std::uint64_t device_bytes = 0;
   // Instead of the fake: called at every start.
   std::function<std::unique_ptr<DiskTier>(const std::vector<model::BlockLayout>&)> make_disk = {};
 };
@@ -111,7 +124,14 @@ class Rig {
     c.context_max = options_.context;
     c.sequences_max = options_.sequences;
     c.checkpoint_tokens = options_.checkpoint_tokens;
+    if (options_.device_bytes > 0) {
+      if (!device) device = std::make_unique<kernels::test::FakeDevice>();
+      device_budget = std::make_unique<memory::Budget>(options_.device_bytes);
+      c.device = device.get();
+      c.device_budget = device_budget.get();
+    }
     StoreParts parts;
+    parts.pinned_piece_bytes = 48 * kKiB;  // Slots cross its edges.
     parts.child_key = options_.child_key;
     parts.root_key = options_.root_key;
     parts.piece_bytes = 16 * kKiB;
@@ -217,13 +237,21 @@ class Rig {
   void check() const {
     const StoreStats s = store->stats();
     ASSERT_LE(s.committed_bytes, s.arena_bytes_max);
-    ASSERT_LE(s.unpinned_bytes + s.pinned_bytes, s.committed_bytes);
+    ASSERT_LE(s.unpinned_bytes + s.pinned_bytes, s.committed_bytes + s.vram_kv_bytes);
+    ASSERT_LE(s.vram_kv_bytes, options_.device_bytes);
+    if (device) {
+      ASSERT_EQ(device->used_bytes() - device->memory().context, s.vram_kv_bytes);
+    }
   }
-  void check_unpinned() const { ASSERT_LE(store->stats().unpinned_bytes, options_.unpinned_bytes); }
+  void check_unpinned() const {
+    ASSERT_LE(store->stats().unpinned_bytes, options_.unpinned_bytes + options_.device_bytes);
+  }
 
   platform::FakeClock clock;
   std::shared_ptr<FakeDiskTier::Stored> stored = std::make_shared<FakeDiskTier::Stored>();
   std::shared_ptr<FakeDiskTier::Knobs> knobs = std::make_shared<FakeDiskTier::Knobs>();
+  std::unique_ptr<kernels::test::FakeDevice> device;
+  std::unique_ptr<memory::Budget> device_budget;
   std::unique_ptr<StoreImpl> store;
   FakeDiskTier* disk = nullptr;
   std::int64_t computed = 0;  // Tokens that the kernel wrote.

@@ -1,7 +1,6 @@
 #include "memory/slot_pool.h"
 
 #include <bit>
-#include <cstring>
 #include <utility>
 
 namespace lode::memory {
@@ -43,7 +42,7 @@ Result<std::unique_ptr<SlotPool>> SlotPool::create(Budget& budget, const SlotPoo
   LODE_CHECK(options.slot_bytes > 0 && options.slot_bytes % 4096 == 0);
   // As many slots as the whole budget could hold: a free one always exists while the budget has room for it.
   const std::uint64_t slots = budget.bytes_max() / options.slot_bytes;
-  auto arena = Arena::create(budget, options.name, slots * options.slot_bytes);
+  auto arena = Arena::create(budget, options.name, slots * options.slot_bytes, options.place);
   if (!arena.ok()) return arena.status();
   return std::unique_ptr<SlotPool>(new SlotPool(options, std::move(arena).value(), slots));
 }
@@ -108,7 +107,7 @@ std::optional<SlotId> SlotPool::allocate() {
 void SlotPool::free(SlotId id) {
   const std::uint64_t slot = id.v;
   LODE_CHECK(slot < slots_ && !test(free_, slot));
-  if (freed_ == SlotPoolOptions::Freed::poison) std::memset(address(id), 0xA5, slot_bytes_);
+  if (freed_ == SlotPoolOptions::Freed::poison) arena_->fill(slot * slot_bytes_, 0xA5, slot_bytes_);
   set(free_, slot);
   set(ready_, slot);
   --used_;

@@ -19,6 +19,7 @@ struct SlotPoolOptions {
   std::string name;              // Of the owner, for messages.
   std::uint64_t slot_bytes = 0;  // A multiple of 4096: O_DIRECT reads straight into a slot.
   enum class Freed : std::uint8_t { keep, poison } freed = Freed::keep;  // poison: tests see reads of freed slots.
+  Place place = {};
 };
 
 class SlotPool {
@@ -32,6 +33,9 @@ class SlotPool {
 
   std::byte* address(SlotId slot) const { return arena_->data() + slot.v * slot_bytes_; }
   std::uint64_t slot_bytes() const { return slot_bytes_; }
+  std::uint64_t piece_bytes() const { return arena_->piece_bytes(); }
+  // Bytes from the pool's start to the slot's.
+  std::uint64_t offset(SlotId slot) const { return slot.v * slot_bytes_; }
   std::uint64_t slots_max() const { return slots_; }
   std::uint64_t slots_used() const { return used_; }
   std::uint64_t used_bytes() const { return used_ * slot_bytes_; }

@@ -30,6 +30,12 @@ std::string_view architecture_names() {
   return names;
 }
 
+bool placeable(std::string_view architecture) {
+  for (const Family& f : kFamilies)
+    if (f.architecture == architecture) return f.placeable;
+  return false;
+}
+
 Result<std::unique_ptr<Model>> Model::load(const gguf::File& file, const LoadOptions& options) {
   const auto arch = file.get_string("general.architecture");
   if (!arch.ok()) return arch.status();

@@ -90,6 +90,8 @@ class Model {
   std::vector<ExpertLayer> experts_;
 };
 
+// Whether a family's forward page runs where a Placer puts its weights.
+bool placeable(std::string_view architecture);
 // Names of the architectures that load() knows, comma-separated.
 std::string_view architecture_names();
 

@@ -16,6 +16,7 @@ namespace {
 constexpr std::int64_t kContextStep = 256;   // An attention span: contexts are offered in whole spans.
 constexpr std::int64_t kContextLeast = 512;  // Below this a server is of no use to anyone: refuse instead.
 constexpr std::int64_t kChunkDefault = 512;
+constexpr std::int64_t kChunkCard = 2048;  // A card reads its weights once a chunk, and is idle below this.
 constexpr std::int64_t kChunkLeast = 32;
 constexpr int kSlotsDefault = 4;  // Enough for an agent with helpers; a slot costs nothing until used.
 constexpr std::int64_t kContextMost = std::int64_t{1} << 31;
@@ -75,6 +76,14 @@ Room room_of(const Hardware& hw, const Options& options, std::vector<std::string
 
 // ---- What is needed
 
+// The card's part of that.
+struct CardBase {
+  std::uint64_t bytes = 0;  // --vram, or what is free and a margin.
+  std::string limit;        // For messages.
+  std::uint64_t driver = 0;
+  std::uint64_t fixed(const ModelFacts& facts) const { return driver + kVramMargin + facts.card_weights_bytes; }
+};
+
 // Everything that is settled before KV gets its share.
 struct Base {
   Room room;
@@ -105,14 +114,39 @@ class Planner {
   std::uint64_t kv(std::int64_t context, std::int64_t chunk) const {
     return sequence_bytes(facts_, options_.k_type, options_.v_type, context, chunk);
   }
-  // Memory for KV beside everything else.
-  std::uint64_t left(std::int64_t chunk, std::int64_t context) const {
+  // RAM for KV beside everything else.
+  std::uint64_t ram_left(std::int64_t chunk, std::int64_t context) const {
     return sub(base_.room.bytes, base_.fixed() + workspace(chunk, context)) / kPieceBytes * kPieceBytes;
   }
+  std::uint64_t card_workspace(std::int64_t chunk, std::int64_t context) const {
+    return align_up(
+        facts_.card_workspace_bytes({.chunk = chunk, .context = context, .slots = plan_.slots, .threads = 1}),
+        kPieceBytes);
+  }
+  // The same on the card.
+  std::uint64_t card_left(std::int64_t chunk, std::int64_t context) const {
+    if (!options_.card) return 0;
+    return sub(card_.bytes, card_.fixed(facts_) + card_workspace(chunk, context)) / kPieceBytes * kPieceBytes;
+  }
+  // The card computes only where its memory holds the blocks of a short sequence at least.
+  bool card_has_room(std::int64_t chunk, std::int64_t context) const {
+    return !options_.card || card_left(chunk, context) >= kv(std::min(context, least_context()), chunk);
+  }
+  // Memory for KV, of both.
+  std::uint64_t left(std::int64_t chunk, std::int64_t context) const {
+    if (!card_has_room(chunk, context)) return 0;
+    return ram_left(chunk, context) + card_left(chunk, context);
+  }
+  std::int64_t first_chunk() const { return options_.chunk.value_or(options_.card ? kChunkCard : kChunkDefault); }
   bool fits(std::int64_t context, std::int64_t chunk) const { return kv(context, chunk) <= left(chunk, context); }
   // The longest context, a multiple of kContextStep up to `most` (or `most` itself), that fits; 0: none.
   std::int64_t longest(std::int64_t most, std::int64_t chunk) const;
+  std::int64_t longest_on_card(std::int64_t most, std::int64_t chunk) const;
   std::int64_t least_context() const;
+  void settle_card();
+  Status refuse_card() const;
+  void note_overflow();
+  void fill_card_lines();
   Status refuse_base() const;
   Status refuse_context() const;
   void fill_lines();
@@ -124,6 +158,7 @@ class Planner {
   const ModelFacts& facts_;
   const Options& options_;
   Base base_;
+  CardBase card_;
   Plan plan_;
   std::uint64_t streamed_ = 0;  // Weights that do not stay in memory, in mmap mode.
 };
@@ -136,6 +171,15 @@ std::int64_t Planner::longest(std::int64_t most, std::int64_t chunk) const {
     (fits(middle * kContextStep, chunk) ? low : high) = middle;
   }
   return low * kContextStep;
+}
+
+// The longest whose blocks all fit on the card.
+std::int64_t Planner::longest_on_card(std::int64_t most, std::int64_t chunk) const {
+  std::int64_t context = longest(most, chunk);
+  while (context > kContextLeast && kv(context, chunk) > card_left(chunk, context))
+    context =
+        std::max(kContextLeast, (context - std::max<std::int64_t>(1, context / 64)) / kContextStep * kContextStep);
+  return context;
 }
 
 // The shortest context that is of use.
@@ -156,9 +200,10 @@ void Planner::settle_base() {
                         facts_.other_bytes + facts_.repacked_bytes;
   base_.room = room_of(hw_, options_, plan_.warnings);
   base_.margin = std::min(base_.room.bytes, Base::margin_of(base_.room.bytes));
-  base_.weights = plan_.weights_bytes;
+  base_.weights = options_.card ? facts_.pinned_weights_bytes : plan_.weights_bytes;
   // 24 MiB of code, libraries and thread stacks; a token's text, score, type and hash entries take about 96 bytes.
   base_.engine = facts_.engine_bytes.value_or(24 * kMiB + static_cast<std::uint64_t>(facts_.vocab) * 96);
+  if (options_.card) settle_card();
   if (plan_.threads > hw_.cores) {
     plan_.warnings.push_back(
         fmt::format("-t {} is more than the {} cores this process may use: threads would wait for "
@@ -167,9 +212,31 @@ void Planner::settle_base() {
   }
 }
 
+// What of the card may be used. Without --vram: what is free, but for a twentieth that other programs, the desktop
+// above all, may come to need.
+void Planner::settle_card() {
+  const Card& card = *options_.card;
+  base_.engine += 256 * kMiB;  // The driver's and cuBLAS' own memory of the host.
+  const std::uint64_t there = card.free_bytes + card.driver_bytes;
+  card_.bytes = sub(there, std::clamp(there / 20, 128 * kMiB, kGiB));
+  card_.limit = fmt::format("{} of {} on the card", format_size(card_.bytes), format_size(card.total_bytes));
+  if (options_.vram) {
+    if (*options_.vram > there) {
+      plan_.warnings.push_back(fmt::format("--vram {} is more than there is: planned with {}, of {} free",
+                                           format_size(*options_.vram), format_size(card_.bytes), format_size(there)));
+    } else {
+      card_.bytes = *options_.vram;
+      card_.limit = fmt::format("--vram {}", format_size(card_.bytes));
+    }
+  }
+  card_.driver = align_up(card.driver_bytes + card.growth_bytes, kPieceBytes);
+  plan_.card = card.name;
+  plan_.vram_bytes = card_.bytes;
+}
+
 // The largest chunk down from the wanted one beside which `context` fits; 0: none.
 std::int64_t Planner::chunk_for(std::int64_t context) const {
-  const std::int64_t first = options_.chunk.value_or(kChunkDefault), last = options_.chunk.value_or(kChunkLeast);
+  const std::int64_t first = first_chunk(), last = options_.chunk.value_or(kChunkLeast);
   for (std::int64_t chunk = first; chunk >= last; chunk /= 2) {
     if (fits(context, chunk)) return chunk;
   }
@@ -180,12 +247,14 @@ std::int64_t Planner::chunk_for(std::int64_t context) const {
 Status Planner::settle_chunk() {
   const std::int64_t wanted = options_.context.value_or(least_context());
   // Also where only the context asked for is too long: more memory must never refuse what less memory accepts.
-  if (chunk_for(wanted) == 0 && options_.load_mode == gguf::LoadMode::mmap) stream_weights();
+  if (!options_.card && chunk_for(wanted) == 0 && options_.load_mode == gguf::LoadMode::mmap) stream_weights();
   plan_.chunk = chunk_for(wanted);
   if (plan_.chunk == 0) {
     plan_.chunk = chunk_for(least_context());
     if (plan_.chunk > 0) return refuse_context();
-    plan_.chunk = options_.chunk.value_or(kChunkDefault);
+    const std::int64_t least = options_.chunk.value_or(kChunkLeast);
+    plan_.chunk = options_.card ? least : options_.chunk.value_or(kChunkDefault);
+    if (!card_has_room(least, least_context())) return refuse_card();
     return refuse_base();
   }
   if (plan_.chunk < 128) {
@@ -223,8 +292,14 @@ Status Planner::settle_context() {
                       plan_.context, trained));
     }
   } else {
-    plan_.context = longest(trained, plan_.chunk);
-    if (plan_.context < trained) {
+    plan_.context = options_.card ? longest_on_card(trained, plan_.chunk) : longest(trained, plan_.chunk);
+    if (plan_.context < trained && options_.card) {
+      plan_.notes.push_back(fmt::format(
+          "context {} per slot instead of the trained {}: that would need {} of KV, {} are left on the card; a longer "
+          "one, set with -c, keeps what does not fit in RAM",
+          plan_.context, trained, format_size(kv(trained, plan_.chunk)),
+          format_size(card_left(plan_.chunk, plan_.context))));
+    } else if (plan_.context < trained) {
       plan_.notes.push_back(fmt::format(
           "context {} per slot instead of the trained {}: that would need {} of KV, {} are left under {} (set it "
           "with -c)",
@@ -234,13 +309,42 @@ Status Planner::settle_context() {
   }
   plan_.workspace_bytes = workspace(plan_.chunk, plan_.context);
   plan_.sequence_bytes = kv(plan_.context, plan_.chunk);
+  if (options_.card) note_overflow();
   return {};
+}
+
+// Blocks beyond the card's memory are used where they lie, in page-locked RAM: the same bits, but every token reads
+// them over the bus. 8-bit K and V are offered, not chosen: they are another model's answers, if nearly the same.
+void Planner::note_overflow() {
+  const std::uint64_t card = card_left(plan_.chunk, plan_.context);
+  plan_.vram_kv_bytes = card;
+  plan_.vram_driver_bytes = card_.driver;
+  plan_.vram_weights_bytes = facts_.card_weights_bytes;
+  plan_.vram_workspace_bytes = card_workspace(plan_.chunk, plan_.context);
+  plan_.vram_margin_bytes = kVramMargin;
+  if (plan_.sequence_bytes <= card) return;
+  const std::uint64_t over = plan_.sequence_bytes - card;
+  const std::int64_t fits = longest_on_card(plan_.context, plan_.chunk);
+  std::string note = fmt::format(
+      "a sequence of {} tokens takes {} of KV, and {} are left on the card: beyond about {} tokens its blocks lie in "
+      "RAM "
+      "and every token reads them over the bus, at {} tokens {} (about {} ms at 25 GB/s)",
+      plan_.context, format_size(plan_.sequence_bytes), format_size(card), fits, plan_.context, format_size(over),
+      over / 25'000'000);
+  for (const kernels::KvType type : options_.smaller_types) {
+    const std::uint64_t bytes = sequence_bytes(facts_, type, type, plan_.context, plan_.chunk);
+    if (bytes > card || (type == options_.k_type && type == options_.v_type)) continue;
+    note += fmt::format("; -ctk {} -ctv {} would take {} and fit", kv_type_name(type), kv_type_name(type),
+                        format_size(bytes));
+    break;
+  }
+  plan_.notes.push_back(note);
 }
 
 // One sequence of the full context always fits. Others share what is left and are preempted when it runs out: memory is
 // committed as sequences grow, so slots cost nothing until they are used.
 Status Planner::settle_arena() {
-  const std::uint64_t left_bytes = left(plan_.chunk, plan_.context);
+  const std::uint64_t left_bytes = ram_left(plan_.chunk, plan_.context), card = plan_.vram_kv_bytes;
   if (options_.kv_ram && *options_.kv_ram > left_bytes) {
     return Status::exhausted(
         fmt::format("--kv-ram {} does not fit: {} are left for KV under {}, {} ({} bytes) too few; --kv-ram {} fits, "
@@ -252,16 +356,16 @@ Status Planner::settle_arena() {
   plan_.kv_ram_bytes_max = options_.kv_ram.value_or(std::min(left_bytes, base_.room.bytes / 4));
   const auto slots = static_cast<std::uint64_t>(plan_.slots);
   const std::uint64_t all_slots = checked_mul(slots, plan_.sequence_bytes).value_or(left_bytes);
-  const std::uint64_t wanted = checked_add(all_slots, plan_.kv_ram_bytes_max).value_or(left_bytes);
+  const std::uint64_t wanted = checked_add(sub(all_slots, card), plan_.kv_ram_bytes_max).value_or(left_bytes);
   plan_.arena_bytes_max = std::min(left_bytes, align_up(wanted, kPieceBytes));
   plan_.kv_ram_bytes_max = std::min(plan_.kv_ram_bytes_max, plan_.arena_bytes_max);
   if (plan_.slots > 1) {
     std::string sharing = "all may be full at once";
-    if (all_slots > plan_.arena_bytes_max) {
+    if (all_slots > plan_.arena_bytes_max + card) {
       sharing = fmt::format(
           "{} of them may be full at once; beyond that the youngest gives its memory up and resumes "
           "later",
-          plan_.arena_bytes_max / plan_.sequence_bytes);
+          (plan_.arena_bytes_max + card) / plan_.sequence_bytes);
     }
     plan_.notes.push_back(fmt::format("{} slots of {} tokens each: {}", plan_.slots, plan_.context, sharing));
   }
@@ -324,6 +428,32 @@ Status Planner::refuse_base() const {
   return r.status();
 }
 
+// The card's memory is too small for the weights and a short step.
+Status Planner::refuse_card() const {
+  const std::int64_t context = least_context();
+  const std::uint64_t scratch = card_workspace(plan_.chunk, context), kv_bytes = kv(context, plan_.chunk);
+  const std::uint64_t fixed = card_.driver + kVramMargin, need = fixed + facts_.card_weights_bytes + scratch + kv_bytes;
+  Refusal r;
+  r.what = fmt::format(
+      "the model does not fit the card: CUDA {}, weights {}, scratch of a {}-token chunk {}, KV of {} tokens {}, "
+      "margin "
+      "{} make {}; {} may be used, {} ({} bytes) too few",
+      format_size(card_.driver), format_size(facts_.card_weights_bytes), plan_.chunk, format_size(scratch), context,
+      format_size(kv_bytes), format_size(kVramMargin), format_size(need), card_.limit,
+      format_size(sub(need, card_.bytes)), sub(need, card_.bytes));
+  if (options_.vram && need <= options_.card->free_bytes + options_.card->driver_bytes)
+    r.advise(fmt::format("--vram {}MiB would do", (need + kMiB - 1) / kMiB));
+  for (std::int64_t chunk = plan_.chunk / 2; options_.chunk && chunk >= kChunkLeast; chunk /= 2) {
+    if (!card_has_room(chunk, context)) continue;
+    r.advise(fmt::format("-ub {} fits", chunk));
+    break;
+  }
+  const std::uint64_t fits_whole = sub(card_.bytes, fixed + scratch + kv_bytes);
+  if (fits_whole > 0) r.advise(fmt::format("a quantization of at most {} of weights fits", format_size(fits_whole)));
+  r.advise("--vram 0 computes on the CPU");
+  return r.status();
+}
+
 // A context that was asked for, and is the cause.
 Status Planner::refuse_context() const {
   const std::int64_t asked = *options_.context;
@@ -355,12 +485,33 @@ Status Planner::refuse_context() const {
 
 // ---- Telling it
 
+void Planner::fill_card_lines() {
+  const auto add = [&](const char* name, std::uint64_t bytes, std::string reason) {
+    plan_.card_lines.push_back({name, bytes, std::move(reason)});
+  };
+  add("CUDA", card_.driver, "the driver's context, its code, cuBLAS; measured again before KV gets the rest");
+  add("weights", facts_.card_weights_bytes, "all that a step multiplies by");
+  add("scratch", plan_.vram_workspace_bytes, fmt::format("a step of {} prompt tokens, and logits", plan_.chunk));
+  add("KV", plan_.vram_kv_bytes, "at most; committed as used. What leaves it falls to RAM");
+  add("margin", kVramMargin, "what the driver takes between two counts: graphs, code of new shapes");
+  std::uint64_t sum = 0;
+  for (const Line& line : plan_.card_lines) sum += line.bytes;
+  LODE_CHECK(sum <= card_.bytes);
+  add("unused", card_.bytes - sum, "less than a piece");
+}
+
 void Planner::fill_lines() {
   const bool mapped = options_.load_mode == gguf::LoadMode::mmap;
   const char* where = mapped ? "mapped from the file" : "read into memory";
   std::uint64_t streamed = streamed_;
+  if (options_.card) {
+    if (facts_.pinned_weights_bytes > 0)
+      plan_.lines.push_back(
+          {"token embedding", facts_.pinned_weights_bytes, "page-locked; only looked up, a row a token, by the card"});
+    fill_card_lines();
+  }
   const auto weights = [&](const char* name, std::uint64_t bytes, std::string reason) {
-    if (bytes == 0) return;
+    if (bytes == 0 || options_.card) return;
     // What does not stay is taken from the largest class' line, and from the others once that is used up.
     const std::uint64_t dropped = std::min(streamed, bytes);
     streamed -= dropped;
@@ -375,7 +526,9 @@ void Planner::fill_lines() {
   weights("repacked weights", facts_.repacked_bytes, "a second layout for the kernels");
   plan_.lines.push_back({"engine", base_.engine, "code, tokenizer, threads"});
   plan_.lines.push_back({"scratch", plan_.workspace_bytes,
-                         fmt::format("a step of {} prompt tokens; never context x context", plan_.chunk)});
+                         options_.card
+                             ? std::string("logits, and page-locked staging of the card's blocks")
+                             : fmt::format("a step of {} prompt tokens; never context x context", plan_.chunk)});
   plan_.lines.push_back(
       {"KV arena", plan_.arena_bytes_max,
        fmt::format("at most; committed as used. A sequence of {} tokens takes {}; up to {} are kept "
@@ -406,7 +559,7 @@ void Planner::fill_settings() {
   add("slots", plan_.slots, options_.slots ? "set by -np" : "the default; a slot costs nothing until it is used");
   add("chunk", plan_.chunk,
       options_.chunk                 ? "prompt tokens in a step, as set by -ub"
-      : plan_.chunk == kChunkDefault ? "prompt tokens in a step, the default"
+      : plan_.chunk == first_chunk() ? "prompt tokens in a step, the default"
                                      : "prompt tokens in a step, the most that fits");
   add("threads", plan_.threads, options_.threads ? "set by -t" : "the cores this process may use");
 }

@@ -42,6 +42,20 @@ struct ModelFacts {
   // Bytes of scratch and logits for a step; must not shrink when any part of the shape grows.
   std::function<std::uint64_t(const WorkspaceShape&)> workspace_bytes;
   std::optional<std::uint64_t> engine_bytes;  // Code, tokenizer, threads. Unset: estimated from the vocabulary.
+
+  // With a card: what of the weights kernels read in its memory, and what (a table that is only looked up) stays in
+  // page-locked RAM. workspace_bytes is then of the host alone.
+  std::uint64_t card_weights_bytes = 0, pinned_weights_bytes = 0;
+  std::function<std::uint64_t(const WorkspaceShape&)> card_workspace_bytes;  // As workspace_bytes.
+};
+
+// A card that is to compute.
+struct Card {
+  std::string name;
+  std::uint64_t total_bytes = 0;   // By the driver's count, as the next two.
+  std::uint64_t free_bytes = 0;    // What this process may still take.
+  std::uint64_t driver_bytes = 0;  // What it has taken: the context, cuBLAS.
+  std::uint64_t growth_bytes = 0;  // What the driver takes beside with the first steps: code, room of big products.
 };
 
 struct DiskOption {
@@ -60,6 +74,8 @@ struct Options {
   std::vector<kernels::KvType> smaller_types;  // Types that a refusal may advise beside those chosen.
   std::optional<std::uint64_t> memory;         // --memory: for the whole process. Shares are resolved by the caller.
   std::optional<std::uint64_t> kv_ram;         // --kv-ram
+  std::optional<Card> card;                    // Unset: the CPU computes.
+  std::optional<std::uint64_t> vram;           // --vram, with a card: all of it that the process takes.
   DiskOption disk;
   gguf::LoadMode load_mode = gguf::LoadMode::mmap;
 };
@@ -94,10 +110,16 @@ struct Plan {
   std::uint64_t kv_ram_bytes_max = 0;    // Bound on KV that no live sequence pins; <= arena_bytes_max.
   std::uint64_t resident_bytes_min = 0;  // Predicted after load, no KV yet.
   std::uint64_t resident_bytes_max = 0;  // Predicted with the arena full.
+  // With a card; else zeros. vram_bytes is a hard bound on what the driver counts for this process.
+  std::string card;
+  std::uint64_t vram_bytes = 0, vram_driver_bytes = 0, vram_weights_bytes = 0, vram_workspace_bytes = 0,
+                vram_margin_bytes = 0;
+  std::uint64_t vram_kv_bytes = 0;                   // KV arena; a sequence's other blocks lie in RAM.
   std::optional<std::filesystem::path> disk_folder;  // nullopt: no disk tier.
   std::uint64_t disk_quota_bytes = 0;
 
-  std::vector<Line> lines;  // Where memory_bytes goes; adds up exactly.
+  std::vector<Line> lines;       // Where memory_bytes goes; adds up exactly.
+  std::vector<Line> card_lines;  // The same of vram_bytes.
   std::vector<GroupLine> groups;
   std::vector<Line> settings;         // Context, slots, chunk, threads, disk: bytes is the value, reason says why.
   std::vector<std::string> warnings;  // Legal but unwise, with figures.
@@ -106,6 +128,10 @@ struct Plan {
   std::string text() const;  // The table that `lode plan` prints.
   nlohmann::ordered_json json() const;
 };
+
+// Of --vram: what the driver takes without being asked, such as graphs of decode steps, code of shapes not seen before
+// and page tables, until it has been counted again and KV has made room (engine/gpu.h).
+inline constexpr std::uint64_t kVramMargin = 128ull << 20;
 
 // KV memory is committed in pieces of this size (memory::kPieceBytes, which this room may not see).
 inline constexpr std::uint64_t kPieceBytes = 2ull << 20;

@@ -450,5 +450,99 @@ TEST(Plan, JsonHasTheSameNumbers) {
   expect_has(p.text(), {"Plan for tiny", "KV arena", "margin", "sum", "1.00 GiB", "full attention, 6 layers", "/kv"});
 }
 
+// ---- A card
+
+// qwen3-8b in Q4_K with a vocabulary of 152k: 4.3 GiB on the card, 0.33 GiB of token table in RAM, 144 KiB of KV a
+// token.
+ModelFacts qwen8b() {
+  ModelFacts f = tiny();
+  f.name = "qwen3-8b";
+  f.vocab = 151936;
+  f.context_trained = 131072;
+  f.groups = {group_of(CacheGroup::Kind::full, 36, 0, 8, 128)};
+  f.embedding_bytes = f.output_bytes = 334 * kMiB;
+  f.attention_bytes = kGiB;
+  f.ffn_bytes = 2900 * kMiB;
+  f.card_weights_bytes = f.output_bytes + f.attention_bytes + f.ffn_bytes + f.other_bytes;
+  f.pinned_weights_bytes = f.embedding_bytes;
+  f.card_workspace_bytes = [](const WorkspaceShape& s) {
+    return static_cast<std::uint64_t>(s.chunk + s.slots) * 260 * kKiB + static_cast<std::uint64_t>(s.context) * 512;
+  };
+  f.workspace_bytes = [](const WorkspaceShape&) { return 200 * kMiB; };
+  return f;
+}
+Options on_card(std::uint64_t total, std::optional<std::uint64_t> vram = {}) {
+  Options o;
+  o.card = Card{.name = "a card",
+                .total_bytes = total,
+                .free_bytes = total - 500 * kMiB,
+                .driver_bytes = 500 * kMiB,
+                .growth_bytes = 256 * kMiB};
+  o.vram = vram;
+  return o;
+}
+std::uint64_t sum_of(const std::vector<Line>& lines) {
+  std::uint64_t sum = 0;
+  for (const Line& line : lines) sum += line.bytes;
+  return sum;
+}
+
+TEST(PlanCard, EightGiBAndALongContextNeedNoOtherOption) {
+  Options o = on_card(24 * kGiB, 8 * kGiB);
+  o.context = 32768;
+  o.smaller_types = {kernels::KvType::q8_0};
+  const auto plan = make(machine(32 * kGiB), qwen8b(), o);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->vram_bytes, 8 * kGiB);
+  EXPECT_EQ(sum_of(plan->card_lines), plan->vram_bytes);
+  EXPECT_EQ(sum_of(plan->lines), plan->memory_bytes);
+  EXPECT_EQ(plan->chunk, 2048);
+  EXPECT_EQ(plan->k_type, kernels::KvType::f16);
+  EXPECT_GT(plan->vram_kv_bytes, kGiB);
+  EXPECT_LT(plan->vram_kv_bytes, plan->sequence_bytes);
+  EXPECT_GE(plan->vram_kv_bytes + plan->arena_bytes_max, plan->sequence_bytes) << "the rest fits RAM";
+  expect_has(joined(plan->notes), {"its blocks lie in RAM", "-ctk q8_0 -ctv q8_0 would take"});
+  expect_has(plan->text(), {"On a card", "CUDA", "margin"});
+  const auto json = plan->json();
+  EXPECT_EQ(json["vram_bytes"], 8 * kGiB);
+  EXPECT_EQ(json["vram"].size(), plan->card_lines.size());
+}
+
+TEST(PlanCard, TheDefaultContextStaysOnTheCard) {
+  const auto plan = make(machine(64 * kGiB), qwen8b(), on_card(12 * kGiB));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_LE(plan->sequence_bytes, plan->vram_kv_bytes);
+  EXPECT_GT(plan->context, 8192);
+  EXPECT_LT(plan->context, plan->context_trained);
+  EXPECT_LE(plan->vram_bytes, 12 * kGiB - 128 * kMiB) << "a margin for others stays free";
+  expect_has(joined(plan->notes), {"instead of the trained 131072"});
+}
+
+TEST(PlanCard, WhatDoesNotFitIsRefusedWithFiguresThatHold) {
+  const auto refused = make(machine(64 * kGiB), qwen8b(), on_card(24 * kGiB, 4 * kGiB));
+  ASSERT_FALSE(refused.ok());
+  const std::string text = refused.status().message();
+  expect_has(text, {"the model does not fit the card", "weights", "--vram 4.00 GiB", "too few", "--vram 0 computes"});
+  const auto at = text.find("--vram ", text.find("Instead"));
+  ASSERT_NE(at, std::string::npos) << text;
+  const std::uint64_t would_do = std::stoull(text.substr(at + 7)) * kMiB;
+  EXPECT_TRUE(make(machine(64 * kGiB), qwen8b(), on_card(24 * kGiB, would_do)).ok()) << text;
+  EXPECT_FALSE(make(machine(64 * kGiB), qwen8b(), on_card(24 * kGiB, would_do - 4 * kMiB)).ok()) << text;
+}
+
+TEST(PlanCard, ASmallerChunkWhereTheScratchWouldNotFit) {
+  const auto plan = make(machine(64 * kGiB), qwen8b(), on_card(24 * kGiB, 5400 * kMiB));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_LT(plan->chunk, 2048);
+  EXPECT_EQ(sum_of(plan->card_lines), plan->vram_bytes);
+}
+
+TEST(PlanCard, MoreThanThereIsIsSaid) {
+  const auto plan = make(machine(64 * kGiB), qwen8b(), on_card(24 * kGiB, 48 * kGiB));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_LT(plan->vram_bytes, 24 * kGiB);
+  expect_has(joined(plan->warnings), {"--vram 48.0 GiB is more than there is"});
+}
+
 }  // namespace
 }  // namespace lode::plan

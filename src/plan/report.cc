@@ -62,6 +62,12 @@ std::string Plan::text() const {
   out += fmt::format("  {:<22} {:>12}  what may be used\n", "sum", format_size(memory_bytes));
   out += fmt::format("  {:<22} {:>12}  after load; {} with the KV arena full\n", "resident",
                      format_size(resident_bytes_min), format_size(resident_bytes_max));
+  if (!card.empty()) {
+    out += fmt::format("On {}\n", card);
+    for (const Line& line : card_lines)
+      out += fmt::format("  {:<22} {:>12}  {}\n", line.name, format_size(line.bytes), line.reason);
+    out += fmt::format("  {:<22} {:>12}  what may be used\n", "sum", format_size(vram_bytes));
+  }
   out += "KV by group\n";
   for (const GroupLine& g : groups) {
     const bool grows = g.bytes_per_1000_tokens > 0;
@@ -99,6 +105,15 @@ nlohmann::ordered_json Plan::json() const {
   j["kv_ram_bytes_max"] = kv_ram_bytes_max;
   j["resident_bytes_min"] = resident_bytes_min;
   j["resident_bytes_max"] = resident_bytes_max;
+  j["card"] = card.empty() ? ordered_json(nullptr) : ordered_json(card);
+  j["vram_bytes"] = vram_bytes;
+  j["vram_driver_bytes"] = vram_driver_bytes;
+  j["vram_weights_bytes"] = vram_weights_bytes;
+  j["vram_workspace_bytes"] = vram_workspace_bytes;
+  j["vram_kv_bytes"] = vram_kv_bytes;
+  j["vram_margin_bytes"] = vram_margin_bytes;
+  j["vram"] = ordered_json::array();
+  for (const Line& l : card_lines) j["vram"].push_back({{"name", l.name}, {"bytes", l.bytes}, {"reason", l.reason}});
   j["disk_folder"] = disk_folder ? ordered_json(disk_folder->string()) : ordered_json(nullptr);
   j["disk_quota_bytes"] = disk_quota_bytes;
   j["memory"] = ordered_json::array();

@@ -70,6 +70,13 @@ void add_kv(Page& page, const kv::StoreStats& kv) {
   page.sample("kv_memory_bytes", "kind", "unpinned", kv.unpinned_bytes);
   page.sample("kv_memory_bytes", "kind", "limit", kv.arena_bytes_max);
   page.sample("kv_memory_bytes", "kind", "peak", kv.peak_committed_bytes);
+  if (kv.vram_bytes_max > 0) {
+    page.head("vram_bytes", "The card's memory: all that is taken of its bound, and KV in it.", "gauge");
+    page.sample("vram_bytes", "kind", "committed", kv.vram_committed_bytes);
+    page.sample("vram_bytes", "kind", "kv", kv.vram_kv_bytes);
+    page.sample("vram_bytes", "kind", "limit", kv.vram_bytes_max);
+    page.sample("vram_bytes", "kind", "peak", kv.vram_peak_bytes);
+  }
   page.counter("kv_evicted_blocks_total", "Blocks evicted from memory.", kv.evicted_blocks);
   page.counter("kv_corrupt_blocks_total", "Blocks that failed a check and were computed again.", kv.corrupt_blocks);
 }

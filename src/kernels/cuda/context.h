@@ -4,8 +4,9 @@
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
+#include <array>
 #include <cstdint>
-#include <map>
+#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,8 +19,9 @@ namespace lode::kernels::cuda {
 // cuBLAS. Three passes over 4 bits a weight cost as much as writing and reading 16.
 inline constexpr std::int64_t kMatvecRows = 24;
 inline constexpr std::int64_t kMatvecPass = 8;
-// A run of at least so many tokens is cut into tiles for the tensor cores; shorter ones go row by row, split by spans.
-inline constexpr std::int64_t kTileRows = 64, kTileRunMin = 16;
+// A run of at least so many tokens is cut into tiles for the tensor cores; shorter ones go row by row, split by spans:
+// a lone tile keeps one multiprocessor a head busy, and takes as long as 24 rows whatever its depth.
+inline constexpr std::int64_t kTileRows = 64, kTileRunMin = 24;
 
 // Rows of one run and one tile of attention.
 struct Tile {
@@ -53,9 +55,18 @@ class CudaDevice final : public Device {
   Result<std::byte*> allocate(std::uint64_t bytes, std::string_view what) override;
   Result<std::byte*> allocate_pinned(std::uint64_t bytes, std::string_view what) override;
   void release(std::byte* memory) override;
+  Result<std::byte*> reserve(std::uint64_t bytes) override;
+  void unreserve(std::byte* range) override;
+  Status commit(std::byte* piece) override;
+  void decommit(std::byte* piece) override;
+  Status pin(std::byte* at, std::uint64_t bytes) override;
+  void unpin(std::byte* at) override;
+  bool on_device(const std::byte* at) const override;
+  Status copy(std::span<const DeviceCopy> parts) override;
   Status upload(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
   Status download(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
   Status fill(std::byte* to, std::uint8_t value, std::uint64_t bytes) override;
+  Status plan_steps(const StepBounds& bounds) override;
   Status begin_step(const StepInputs& inputs) override;
   Status replay(std::span<const std::int64_t> key, const std::function<Status()>& enqueue) override;
   Status finish() override;
@@ -121,8 +132,12 @@ class CudaDevice final : public Device {
   CudaDevice() = default;
   Status start(const DeviceOptions& options);
   const void* find(const void* host, const char* what);
+  Status split(const StepInputs& inputs);
   Status stage(const StepInputs& inputs);
-  Status refuse(cudaError_t error, std::string what);
+  Status size_step(std::size_t bytes);
+  Status refuse(cudaError_t error, std::string what) const;
+  void measure_context(std::uint64_t free_before);
+  void drop_graphs();
 
   DeviceOptions options_;
   Table table_;
@@ -132,7 +147,15 @@ class CudaDevice final : public Device {
   cublasHandle_t cublas_ = nullptr;
   Status status_;
   std::unordered_map<std::byte*, bool> memory_;  // Pinned or not.
-  std::byte* staging_ = nullptr;                 // Pinned, [2, staging_half_]
+  struct Range {
+    std::byte* at;
+    std::uint64_t bytes;
+  };
+  mutable std::shared_mutex ranges_mutex_;
+  std::vector<Range> ranges_;                                  // Reserved; guarded by ranges_mutex_.
+  std::unordered_map<std::byte*, unsigned long long> pieces_;  // Committed: the driver's handles.
+  std::uint64_t context_bytes_ = 0;
+  std::byte* staging_ = nullptr;  // Pinned, [2, staging_half_]
   std::size_t staging_half_ = 0;
   cudaEvent_t staged_[2] = {};
   int turn_ = 0;
@@ -151,17 +174,28 @@ class CudaDevice final : public Device {
     const std::byte* device;
   };
   std::vector<Mirror> mirrors_;
-  std::vector<std::int64_t> step_shape_;
+  static constexpr std::size_t kShape = 7;
+  std::array<std::int64_t, kShape> step_shape_{};
   StepOnDevice step_;
+  // How the step's rows are cut; sized by plan_steps.
+  std::vector<std::int32_t> row_run_, short_rows_;
+  std::vector<std::int64_t> row_start_;
+  std::vector<Tile> tiles_;
   struct Constant {
     std::vector<std::byte> content;
     std::byte* device = nullptr;
   };
   std::unordered_map<const void*, Constant> constants_;
+  // A graph of a step's shape; the one that was used longest ago makes room. 64: four slots and tables of 16 to 32,768
+  // blocks.
+  static constexpr std::size_t kGraphsMax = 64, kGraphKeyMax = 8;
   struct Graph {
-    cudaGraphExec_t exec = nullptr;
+    std::array<std::int64_t, kGraphKeyMax + kShape> name{};
+    cudaGraphExec_t exec = nullptr;  // nullptr: its step was run once, as it comes.
+    std::uint64_t used = 0;
   };
-  std::map<std::vector<std::int64_t>, Graph> graphs_;
+  std::vector<Graph> graphs_;  // At most kGraphsMax.
+  std::uint64_t replays_ = 0;
 };
 
 inline CudaDevice& device_of(Stream& s) {

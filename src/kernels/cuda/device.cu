@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "kernels/cuda/ops.h"
+#include "platform/shared_library.h"
 
 namespace lode::kernels {
 
@@ -15,12 +16,33 @@ namespace cuda {
 namespace {
 
 // Part of every numerics id: raised whenever a kernel's arithmetic changes.
-constexpr int kKernelRevision = 2;
+constexpr int kKernelRevision = 3;
 // Room of cuBLAS, as NVIDIA recommends for Hopper; smaller cards use less of it.
 constexpr std::uint64_t kCublasBytes = std::uint64_t{32} << 20;
 // int8 forms that kernels make on the way: up to kMatvecRows rows of 64 Ki columns, two at a time.
 constexpr std::int64_t kQ8Values = 8 * 65536;
 constexpr int kQ8Slots = 3;
+
+// The card's free bytes by NVML, which needs no context; 0: unknown.
+std::uint64_t driver_free(int ordinal) {
+  const auto library = platform::SharedLibrary::open("libnvidia-ml.so.1");
+  if (!library.ok()) return 0;
+  struct Memory {
+    unsigned long long total, free, used;
+  } memory{};
+  void* card = nullptr;
+  const auto init = library->function<int()>("nvmlInit_v2");
+  const auto handle = library->function<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
+  const auto info = library->function<int(void*, Memory*)>("nvmlDeviceGetMemoryInfo");
+  const auto shutdown = library->function<int()>("nvmlShutdown");
+  if (!init || !handle || !info || !shutdown || init() != 0) return 0;
+  char bus[32] = {};
+  const bool known = cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal) == cudaSuccess && handle(bus, &card) == 0 &&
+                     info(card, &memory) == 0;
+  cudaGetLastError();
+  shutdown();
+  return known ? memory.free : 0;
+}
 
 std::string gib(std::uint64_t bytes) {
   char text[32];
@@ -36,7 +58,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const DeviceOptions& options) {
   return std::unique_ptr<Device>(std::move(device));
 }
 
-Status CudaDevice::refuse(cudaError_t error, std::string what) {
+Status CudaDevice::refuse(cudaError_t error, std::string what) const {
   const std::string reason = cudaGetErrorString(error);
   cudaGetLastError();
   return {Code::unavailable, "CUDA device " + std::to_string(options_.ordinal) + ": " + what + ": " + reason};
@@ -44,6 +66,8 @@ Status CudaDevice::refuse(cudaError_t error, std::string what) {
 
 Status CudaDevice::start(const DeviceOptions& options) {
   options_ = options;
+  graphs_.reserve(kGraphsMax);
+  const std::uint64_t free_before = driver_free(options.ordinal);
   int count = 0;
   if (const auto e = cudaGetDeviceCount(&count); e != cudaSuccess)
     return refuse(e, "the driver finds no card; run on the CPU or look at nvidia-smi");
@@ -85,13 +109,15 @@ Status CudaDevice::start(const DeviceOptions& options) {
   for (cudaEvent_t* event : {&staged_[0], &staged_[1], &step_sent_})
     if (const auto e = cudaEventCreateWithFlags(event, cudaEventDisableTiming); e != cudaSuccess)
       return refuse(e, "no event");
+  measure_context(free_before);
   return Status::success();
 }
 
 CudaDevice::~CudaDevice() {
   if (stream_) cudaStreamSynchronize(stream_);
-  for (auto& [key, graph] : graphs_)
-    if (graph.exec) cudaGraphExecDestroy(graph.exec);
+  drop_graphs();
+  while (!pieces_.empty()) decommit(pieces_.begin()->first);
+  while (!ranges_.empty()) unreserve(ranges_.back().at);
   for (auto& [at, pinned] : memory_) pinned ? cudaFreeHost(at) : cudaFree(at);
   for (cudaEvent_t event : {staged_[0], staged_[1], step_sent_})
     if (event) cudaEventDestroy(event);
@@ -99,10 +125,17 @@ CudaDevice::~CudaDevice() {
   if (stream_) cudaStreamDestroy(stream_);
 }
 
+// What the context, cuBLAS and the rooms above have taken: the difference of the card's free bytes, or (without NVML,
+// or where others gave memory back meanwhile) all that is in use.
+void CudaDevice::measure_context(std::uint64_t free_before) {
+  const DeviceMemory now = memory();
+  context_bytes_ = free_before > now.free ? free_before - now.free : now.total - now.free;
+}
+
 DeviceMemory CudaDevice::memory() const {
   std::size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
-  return {free, total};
+  return {free, total, context_bytes_};
 }
 
 Result<std::byte*> CudaDevice::allocate(std::uint64_t bytes, std::string_view what) {
@@ -241,35 +274,85 @@ Q8 CudaDevice::offer_q8(std::int64_t n, std::int64_t cols) {
   return {reinterpret_cast<std::int8_t*>(room), reinterpret_cast<float2*>(room + kQ8Values)};
 }
 
-// Lays the step out in pinned memory and sends it in one copy. Equal shapes lie alike, so that a graph finds its
-// inputs.
-Status CudaDevice::stage(const StepInputs& in) {
-  const std::int64_t n = static_cast<std::int64_t>(in.ids.size());
+// Cuts the step's rows: those of short runs one by one, those of longer ones in tiles.
+Status CudaDevice::split(const StepInputs& in) {
+  const auto n = static_cast<std::int64_t>(in.ids.size());
   const std::span<const KvRun> first = in.runs.empty() ? std::span<const KvRun>{} : in.runs.front();
-  const std::int64_t runs = static_cast<std::int64_t>(first.size());
-  std::int64_t longest = 0, covered = 0;
-  std::vector<std::int32_t> row_run(static_cast<std::size_t>(n)), rows;
-  std::vector<std::int64_t> row_start(static_cast<std::size_t>(n));
-  std::vector<Tile> tiles;
-  for (std::int64_t r = 0; r < runs; ++r) {
-    const KvRun& run = first[static_cast<std::size_t>(r)];
+  row_run_.resize(static_cast<std::size_t>(n));
+  row_start_.resize(static_cast<std::size_t>(n));
+  short_rows_.clear();
+  tiles_.clear();
+  std::int64_t covered = 0;
+  for (std::size_t r = 0; r < first.size(); ++r) {
+    const KvRun& run = first[r];
     if (run.first_row != covered || run.count < 1 || covered + run.count > n)
       return {Code::internal, "a step's runs do not cover its rows one after another"};
     covered += run.count;
-    longest = std::max(longest, run.first_position + run.count);
     for (std::int64_t i = 0; i < run.count; ++i) {
-      row_run[static_cast<std::size_t>(run.first_row + i)] = static_cast<std::int32_t>(r);
-      row_start[static_cast<std::size_t>(run.first_row + i)] = run.first_position;
+      row_run_[static_cast<std::size_t>(run.first_row + i)] = static_cast<std::int32_t>(r);
+      row_start_[static_cast<std::size_t>(run.first_row + i)] = run.first_position;
     }
     if (run.count < kTileRunMin) {
-      for (std::int64_t i = 0; i < run.count; ++i) rows.push_back(static_cast<std::int32_t>(run.first_row + i));
+      for (std::int64_t i = 0; i < run.count; ++i) short_rows_.push_back(static_cast<std::int32_t>(run.first_row + i));
       continue;
     }
     for (std::int64_t i = 0; i < run.count; i += kTileRows)
-      tiles.push_back({static_cast<std::int32_t>(r), static_cast<std::int32_t>(run.first_row + i),
-                       static_cast<std::int32_t>(std::min(kTileRows, run.count - i)), 0});
+      tiles_.push_back({static_cast<std::int32_t>(r), static_cast<std::int32_t>(run.first_row + i),
+                        static_cast<std::int32_t>(std::min(kTileRows, run.count - i)), 0});
   }
   if (covered != n) return {Code::internal, "a step's runs do not cover its rows"};
+  return Status::success();
+}
+
+// Room for steps whose inputs take so many bytes. Graphs hold the old room's addresses: they go.
+Status CudaDevice::size_step(std::size_t bytes) {
+  if (bytes <= step_bytes_) return Status::success();
+  if (step_host_) release(step_host_);
+  if (step_device_) release(step_device_);
+  drop_graphs();
+  step_bytes_ = 0, step_host_ = step_device_ = nullptr;
+  auto host = allocate_pinned(bytes, "a step");
+  if (!host.ok()) return host.status();
+  step_host_ = host.value();
+  auto device = allocate(bytes, "a step");
+  if (!device.ok()) return device.status();
+  step_device_ = device.value();
+  step_bytes_ = bytes;
+  return Status::success();
+}
+
+Status CudaDevice::plan_steps(const StepBounds& b) {
+  const auto rows = static_cast<std::size_t>(b.rows), runs = static_cast<std::size_t>(b.runs);
+  const std::size_t tiles = rows / kTileRunMin + runs;
+  const auto blocks = static_cast<std::size_t>((b.context + kBlockTokens - 1) / kBlockTokens + 16);
+  row_run_.reserve(rows), short_rows_.reserve(rows), row_start_.reserve(rows), tiles_.reserve(tiles);
+  mirrors_.reserve(static_cast<std::size_t>(b.groups) + 3);
+  // Every part is rounded up to 256 bytes.
+  const std::size_t parts = 7 + static_cast<std::size_t>(b.groups);
+  return size_step(rows * (4 + 8 + 4 + 8 + 4) + static_cast<std::size_t>(b.outputs) * 4 + tiles * sizeof(Tile) +
+                   static_cast<std::size_t>(b.groups) * runs * blocks * sizeof(std::byte*) + parts * 256);
+}
+
+void CudaDevice::drop_graphs() {
+  for (Graph& graph : graphs_)
+    if (graph.exec) cudaGraphExecDestroy(graph.exec);
+  graphs_.clear();
+}
+
+// Lays the step out in pinned memory and sends it in one copy. Equal shapes lie alike, so that a graph finds its
+// inputs.
+Status CudaDevice::stage(const StepInputs& in) {
+  LODE_RETURN_IF_ERROR(split(in));
+  const std::int64_t n = static_cast<std::int64_t>(in.ids.size());
+  const std::int64_t runs = in.runs.empty() ? 0 : static_cast<std::int64_t>(in.runs.front().size());
+  std::int64_t longest = 0;
+  for (std::int64_t r = 0; r < runs; ++r) {
+    const KvRun& run = in.runs.front()[static_cast<std::size_t>(r)];
+    longest = std::max(longest, run.first_position + run.count);
+  }
+  const auto &row_run = row_run_, &rows = short_rows_;
+  const auto& row_start = row_start_;
+  const auto& tiles = tiles_;
   // Tables grow by doubling, so that a sequence changes its graph a dozen times in its life; never past the context.
   const auto blocks_of = [](std::int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; };
   std::int64_t blocks = 16;
@@ -295,22 +378,7 @@ Status CudaDevice::stage(const StepInputs& in) {
                     tiles_at = take(tiles.size() * sizeof(Tile));
   const std::size_t tables_at = used, table_bytes = static_cast<std::size_t>(runs * blocks) * sizeof(std::byte*);
   for (std::size_t g = 0; g < in.runs.size(); ++g) take(table_bytes);
-  if (used > step_bytes_) {
-    if (step_host_) release(step_host_);
-    if (step_device_) release(step_device_);
-    for (auto& [key, graph] : graphs_)
-      if (graph.exec) cudaGraphExecDestroy(graph.exec);
-    graphs_.clear();
-    step_bytes_ = 0, step_host_ = step_device_ = nullptr;
-    const std::size_t bytes = std::max<std::size_t>(used * 2, 1 << 18);
-    auto host = allocate_pinned(bytes, "a step");
-    if (!host.ok()) return host.status();
-    step_host_ = host.value();
-    auto device = allocate(bytes, "a step");
-    if (!device.ok()) return device.status();
-    step_device_ = device.value();
-    step_bytes_ = bytes;
-  }
+  if (used > step_bytes_) LODE_RETURN_IF_ERROR(size_step(std::max<std::size_t>(used * 2, 1 << 18)));
   // The copy before may still be reading.
   if (const auto e = cudaEventSynchronize(step_sent_); e != cudaSuccess) return refuse(e, "a step");
   const auto put = [&](std::size_t at, const void* from, std::size_t bytes) {
@@ -365,16 +433,26 @@ Status CudaDevice::begin_step(const StepInputs& inputs) {
 }
 
 Status CudaDevice::replay(std::span<const std::int64_t> key, const std::function<Status()>& enqueue) {
-  std::vector<std::int64_t> name(key.begin(), key.end());
-  name.insert(name.end(), step_shape_.begin(), step_shape_.end());
-  const auto found = graphs_.find(name);
+  LODE_CHECK(key.size() <= kGraphKeyMax);
+  Graph wanted;
+  std::copy(step_shape_.begin(), step_shape_.end(), std::copy(key.begin(), key.end(), wanted.name.begin()));
+  auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const Graph& g) { return g.name == wanted.name; });
   if (found == graphs_.end()) {  // The first time as it comes: scratch and constants find their places.
-    graphs_[name] = {};
+    if (graphs_.size() == kGraphsMax) {
+      found = std::min_element(graphs_.begin(), graphs_.end(),
+                               [](const Graph& a, const Graph& b) { return a.used < b.used; });
+      if (found->exec) cudaGraphExecDestroy(found->exec);  // The driver waits for one that is on its way.
+    } else {
+      found = graphs_.insert(graphs_.end(), Graph{});
+    }
+    wanted.used = ++replays_;
+    *found = wanted;
     LODE_RETURN_IF_ERROR(enqueue());
     flush();
     return status_;
   }
-  Graph& graph = found->second;
+  Graph& graph = *found;
+  graph.used = ++replays_;
   if (!graph.exec) {
     if (const auto e = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal); e != cudaSuccess)
       return refuse(e, "a graph's start");

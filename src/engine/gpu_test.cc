@@ -1,0 +1,284 @@
+// The engine over a device that is made of host memory and the CPU's kernels: what it answers is what the CPU answers,
+// bit for bit, wherever its blocks lie; its memory stays within --vram; and what cannot be had is said.
+#include "engine/gpu.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "base/test_data.h"
+#include "engine/engine.h"
+#include "kernels/fake_device.h"
+
+namespace lode::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the next device will be, and the last one that was opened: a function without state opens it.
+kernels::test::FakeDeviceOptions g_card;
+kernels::test::FakeDevice* g_device = nullptr;
+Result<std::unique_ptr<kernels::Device>> open_fake(const kernels::DeviceOptions&) {
+  auto device = std::make_unique<kernels::test::FakeDevice>(g_card);
+  g_device = device.get();
+  return std::unique_ptr<kernels::Device>(std::move(device));
+}
+Result<std::unique_ptr<kernels::Device>> open_none(const kernels::DeviceOptions&) {
+  return Status(Code::unavailable, "no card here");
+}
+
+struct Answer {
+  std::mutex mutex;
+  std::condition_variable ready;
+  std::string text;
+  std::vector<TokenInfo> tokens;
+  bool over = false;
+  Event last;
+};
+
+class GpuTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto data = lode::test::shared_data();
+    if (data.empty()) GTEST_SKIP() << "shared test data is absent";
+    options.model = data / "arch" / GetParam();
+    options.kv_disk = "off";
+    options.threads = 2;
+    options.slots = 3;
+    options.chunk = 64;
+    options.ctx = 1024;
+    options.open_device = &open_fake;
+    g_card = {};
+    disk = fs::temp_directory_path() / ("lode_gpu_test_" + std::to_string(::getpid()) + "_" + GetParam());
+    fs::remove_all(disk);
+  }
+  void TearDown() override { fs::remove_all(disk); }
+
+  // A card on which `bytes` are left for KV.
+  void leave_for_kv(std::uint64_t bytes) {
+    EngineOptions roomy = options;
+    auto engine = Engine::create(roomy);
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    const kv::StoreStats kv = engine.value()->stats().kv;
+    // The driver takes with its first step what was planned for it.
+    g_card.first_step_bytes = 160 * kMiB;
+    const std::uint64_t others = kv.vram_committed_bytes + g_card.first_step_bytes;
+    options.vram = std::to_string(others + bytes);
+  }
+  std::unique_ptr<Engine> make() {
+    auto engine = Engine::create(options);
+    EXPECT_TRUE(engine.ok()) << engine.status().message();
+    return std::move(engine).value();
+  }
+  std::unique_ptr<Engine> make_cpu() {
+    EngineOptions cpu = options;
+    cpu.vram = "0";
+    auto engine = Engine::create(cpu);
+    EXPECT_TRUE(engine.ok()) << engine.status().message();
+    return std::move(engine).value();
+  }
+  static std::vector<TokenId> prompt(int n, int seed = 0, int from = 0) {
+    std::vector<TokenId> ids;
+    for (int i = 0; i < n; ++i) ids.push_back(5 + (i * 37 + (i >= from ? seed * 11 : 0)) % 120);
+    return ids;
+  }
+  static void submit(Engine& engine, std::vector<TokenId> ids, Answer& out) {
+    Request r;
+    r.prompt = std::move(ids);
+    r.max_tokens = 24;
+    r.sampling.temperature = 0;
+    r.top_logprobs = 5;
+    r.end_tokens = Request::EndTokens::ignore;
+    const auto id = engine.submit(std::move(r), [&out](Event&& e) {
+      const std::lock_guard lock(out.mutex);
+      out.text += e.text;
+      out.tokens.insert(out.tokens.end(), e.tokens.begin(), e.tokens.end());
+      out.over = e.kind == Event::Kind::finished || e.kind == Event::Kind::failed;
+      if (out.over) out.last = std::move(e);
+      out.ready.notify_all();
+    });
+    ASSERT_TRUE(id.ok()) << id.status().message();
+  }
+  static void wait(Answer& a) {
+    std::unique_lock lock(a.mutex);
+    ASSERT_TRUE(a.ready.wait_for(lock, std::chrono::seconds(60), [&] { return a.over; }));
+    ASSERT_EQ(a.last.kind, Event::Kind::finished) << a.last.error.message();
+  }
+  static void run(Engine& engine, std::vector<TokenId> ids, Answer& out) {
+    submit(engine, std::move(ids), out);
+    wait(out);
+  }
+  static void expect_same(const Answer& a, const Answer& b) {
+    EXPECT_EQ(a.text, b.text);
+    ASSERT_EQ(a.tokens.size(), b.tokens.size());
+    for (std::size_t i = 0; i < a.tokens.size(); ++i) {
+      EXPECT_EQ(a.tokens[i].id, b.tokens[i].id);
+      EXPECT_EQ(a.tokens[i].logprob, b.tokens[i].logprob);
+      EXPECT_EQ(a.tokens[i].top, b.tokens[i].top);
+    }
+  }
+
+  EngineOptions options;
+  fs::path disk;
+};
+
+TEST_P(GpuTest, ColdWarmAndBatchedEqualTheCpu) {
+  auto cpu = make_cpu();
+  auto gpu = make();
+  EXPECT_EQ(gpu->info().isa, "fake");
+  EXPECT_EQ(gpu->info().numerics_id, "fake-device");
+  for (const int n : {1, 33, 200}) {
+    Answer want, cold, warm;
+    run(*cpu, prompt(n), want);
+    run(*gpu, prompt(n), cold);
+    run(*gpu, prompt(n), warm);
+    expect_same(want, cold);
+    expect_same(want, warm);
+    EXPECT_EQ(warm.last.reuse.tokens_reused, (n - 1) / 32 * 32);
+  }
+  Answer want[3], got[3];
+  for (int i = 0; i < 3; ++i) run(*cpu, prompt(150 + i, i, 70), want[i]);
+  for (int i = 0; i < 3; ++i) submit(*gpu, prompt(150 + i, i, 70), got[i]);
+  for (int i = 0; i < 3; ++i) wait(got[i]);
+  for (int i = 0; i < 3; ++i) expect_same(want[i], got[i]);
+  EXPECT_GT(g_device->replays, 0);
+  EXPECT_GT(gpu->stats().kv.vram_kv_bytes, 0u);
+}
+
+TEST_P(GpuTest, RestoredEqualsCold) {
+  options.kv_disk = disk.string();
+  Answer cold, restored;
+  {
+    auto engine = make();
+    run(*engine, prompt(400), cold);
+  }
+  auto engine = make();
+  const std::uint64_t before = g_device->copied_in;
+  run(*engine, prompt(400), restored);
+  expect_same(cold, restored);
+  EXPECT_EQ(restored.last.reuse.from_disk, 384);
+  EXPECT_GT(g_device->copied_in, before) << "blocks went to the card";
+}
+
+// More KV than the card has room for: blocks lie in RAM, are used there, and the bound holds.
+TEST_P(GpuTest, OverflowsIntoRamWithinTheBudget) {
+  options.ctx = 3000;
+  options.k_type = options.v_type = kernels::KvType::f32;
+  auto cpu = make_cpu();
+  leave_for_kv(4 * kMiB);
+  auto gpu = make();
+  const std::uint64_t bound = std::stoull(options.vram);
+  Answer want[3], got[3];
+  for (int i = 0; i < 3; ++i) run(*cpu, prompt(1500 + i, i, 40), want[i]);
+  for (int i = 0; i < 3; ++i) submit(*gpu, prompt(1500 + i, i, 40), got[i]);
+  for (int i = 0; i < 3; ++i) wait(got[i]);
+  for (int i = 0; i < 3; ++i) expect_same(want[i], got[i]);
+  EXPECT_LE(g_device->peak_bytes(), bound);
+  // Those that have moved to RAM come back.
+  Answer again;
+  run(*gpu, prompt(1500), again);
+  expect_same(want[0], again);
+  gpu->stop(0);  // Its last figures.
+  const kv::StoreStats kv = gpu->stats().kv;
+  EXPECT_LE(kv.vram_peak_bytes, bound);
+  EXPECT_LE(kv.vram_kv_bytes, 4 * kMiB);
+  EXPECT_GT(kv.committed_bytes, 0u) << "nothing lies in RAM";
+}
+
+// The driver takes more than was planned: KV gets less, not the driver's memory.
+TEST_P(GpuTest, TheDriversShareIsMeasured) {
+  g_card.first_step_bytes = 100 * kMiB;
+  g_card.memory_bytes = 2 * kGiB;
+  options.vram = "700MiB";
+  {
+    auto engine = make();
+    const kv::StoreStats kv = engine->stats().kv;
+    EXPECT_GE(kv.vram_committed_bytes, 108 * kMiB);
+    EXPECT_LT(kv.vram_committed_bytes, 108 * kMiB + plan::kVramMargin + 24 * kMiB);
+  }
+  g_card.first_step_bytes = 800 * kMiB;
+  const auto engine = Engine::create(options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_NE(engine.status().message().find("the driver takes"), std::string::npos) << engine.status().message();
+}
+
+// The driver's share grows while the engine runs: KV that nobody pins makes room.
+TEST_P(GpuTest, KvYieldsToTheDriver) {
+  options.k_type = options.v_type = kernels::KvType::f32;
+  leave_for_kv(12 * kMiB);
+  auto gpu = make();
+  const std::uint64_t bound = std::stoull(options.vram);
+  Answer cold, warm;
+  for (int seed = 1; seed < 12; ++seed) {
+    Answer other;
+    run(*gpu, prompt(900, seed), other);
+  }
+  run(*gpu, prompt(700), cold);
+  const std::uint64_t before = gpu->stats().kv.vram_kv_bytes;
+  g_device->grow_driver(8 * kMiB);
+  std::this_thread::sleep_for(std::chrono::milliseconds(40));  // It is counted at most every 20 ms.
+  run(*gpu, prompt(700), warm);
+  EXPECT_LE(g_device->used_bytes(), bound);
+  expect_same(cold, warm);
+  gpu->stop(0);  // Its last figures.
+  EXPECT_LT(gpu->stats().kv.vram_kv_bytes, before);
+}
+
+// Damage that a staged read finds is computed again.
+TEST_P(GpuTest, DamageIsComputedAgain) {
+  options.kv_disk = disk.string();
+  Answer cold, restored;
+  {
+    auto engine = make();
+    run(*engine, prompt(600), cold);
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(disk)) {
+    if (entry.path().extension() != ".kvx") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(entry.path()) - 5000));
+    file.put('x');
+  }
+  auto engine = make();
+  run(*engine, prompt(600), restored);
+  expect_same(cold, restored);
+  engine->stop(0);  // Its last figures.
+  EXPECT_GT(engine->stats().kv.corrupt_blocks, 0u);
+}
+
+TEST_P(GpuTest, WithoutACardTheCpuComputesUnlessOneWasAskedFor) {
+  options.open_device = &open_none;
+  EXPECT_NE(make()->info().numerics_id, "fake-device");
+  options.vram = "1GiB";
+  const auto engine = Engine::create(options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_NE(engine.status().message().find("no card here"), std::string::npos);
+}
+
+TEST_P(GpuTest, ACardThatIsTooSmall) {
+  options.vram = "40MiB";
+  const auto asked = Engine::create(options);
+  ASSERT_FALSE(asked.ok());
+  EXPECT_EQ(asked.status().code(), Code::resource_exhausted);
+  EXPECT_NE(asked.status().message().find("does not fit the card"), std::string::npos) << asked.status().message();
+  EXPECT_NE(asked.status().message().find("--vram"), std::string::npos);
+  // Nobody asked for the card: the CPU computes, and the notes say why.
+  options.vram.clear();
+  g_card.memory_bytes = 40 * kMiB;
+  auto engine = make();
+  EXPECT_NE(engine->info().numerics_id, "fake-device");
+  std::string notes;
+  for (const auto& note : engine->info().notes) notes += note + "\n";
+  EXPECT_NE(notes.find("computing on the CPU: the model does not fit the card"), std::string::npos) << notes;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, GpuTest, ::testing::Values("llama.gguf", "gemma3.gguf", "qwen3.gguf"),
+                         [](const auto& info) {
+                           return std::string(info.param).substr(0, std::string(info.param).find('.'));
+                         });
+
+}  // namespace
+}  // namespace lode::engine
