@@ -142,7 +142,9 @@ class ResumeTest : public ::testing::TestWithParam<std::tuple<const char*, kerne
       disturb(i % kKinds);
       const std::int64_t reused = compute(kTokens, std::to_string(i));
       // The last whole block, or on hybrids the checkpoint before the prompt's last token.
-      if (i % kKinds != kLossy) EXPECT_GE(reused, split - 2 * 32);
+      if (i % kKinds != kLossy) {
+        EXPECT_GE(reused, split - 2 * 32);
+      }
     }
     const bool hybrid = std::any_of(config_.groups.begin(), config_.groups.end(), [](const model::CacheGroup& g) {
       return g.kind == model::CacheGroup::Kind::checkpoint;
