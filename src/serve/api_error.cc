@@ -4,6 +4,10 @@
 
 namespace lode::serve {
 
+ApiError server_stopping() {
+  return {.http_status = 503, .message = "the server is stopping", .type = "unavailable_error", .code = "stopping"};
+}
+
 ApiError invalid_field(std::string param, std::string message) {
   return {
       .http_status = 400, .message = std::move(message), .type = "invalid_request_error", .param = std::move(param)};

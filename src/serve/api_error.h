@@ -17,6 +17,8 @@ struct ApiError {
   std::string code;   // A word a program can test; empty: null.
 };
 
+// 503: refused because the server is about to end.
+ApiError server_stopping();
 // 400, naming the field.
 ApiError invalid_field(std::string param, std::string message);
 // invalid and unsupported: 400; not_found: 404; unavailable and exhausted: 503; the rest: 500.

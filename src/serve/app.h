@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "serve/server.h"
+#include "serve/workers.h"
 
 namespace lode::serve {
 
@@ -18,6 +19,7 @@ class App {
 
   const ServerOptions& options() const { return options_; }
   HttpCounters& counters() { return counters_; }
+  Workers& workers() { return workers_; }
 
   engine::Engine* engine() const { return engine_.load(std::memory_order_acquire); }  // nullptr: not loaded yet.
   void set_engine(engine::Engine& engine) { engine_.store(&engine, std::memory_order_release); }
@@ -46,6 +48,7 @@ class App {
   std::atomic<std::uint64_t> request_number_{1};
   mutable std::mutex mutex_;
   std::string stage_ = "starting";
+  Workers workers_{2};  // One client's large body does not keep another's waiting.
 };
 
 }  // namespace lode::serve

@@ -27,13 +27,29 @@ std::string id_range(const text::Tokenizer& tokenizer) {
   return fmt::format("token ids from 0 to {}", tokenizer.vocab_size() - 1);
 }
 
-std::vector<TokenId> encode_prompt(const std::string& text, const text::Tokenizer& tokenizer) {
-  return tokenizer.encode(text,
-                          {.special = text::EncodeOptions::Special::parse, .bos = text::EncodeOptions::Bos::model});
+// False, with an error, where the text cannot fit whatever it says: that is known without tokenizing megabytes.
+bool add_prompt(const std::string& text, Fields& fields, const text::Tokenizer& tokenizer, std::int64_t context_max,
+                std::vector<std::vector<TokenId>>& prompts) {
+  if (const std::size_t most = tokenizer.text_bytes_max(); most > 0) {
+    const auto least = static_cast<std::int64_t>((text.size() + most - 1) / most);
+    if (least >= context_max) {
+      ApiError error = invalid_field(
+          "",
+          fmt::format("the prompt has at least {} tokens but the context holds {}, the answer included; shorten the "
+                      "prompt or start the server with a larger -c",
+                      least, context_max));
+      error.code = "context_length_exceeded";
+      fields.fail(std::move(error));
+      return false;
+    }
+  }
+  prompts.push_back(
+      tokenizer.encode(text, {.special = text::EncodeOptions::Special::parse, .bos = text::EncodeOptions::Bos::model}));
+  return true;
 }
 
 // A string, an array of ids, or an array of those.
-void read_prompts(Fields& fields, const text::Tokenizer& tokenizer, CompletionRequest& out) {
+void read_prompts(Fields& fields, const text::Tokenizer& tokenizer, std::int64_t context_max, CompletionRequest& out) {
   constexpr std::string_view kExpected =
       "a string, an array of strings, an array of token ids or an array of arrays of token ids";
   const Json* prompt = fields.find("prompt");
@@ -57,7 +73,7 @@ void read_prompts(Fields& fields, const text::Tokenizer& tokenizer, CompletionRe
     return true;
   };
   if (prompt->is_string()) {
-    out.prompts.push_back(encode_prompt(prompt->get_ref<const std::string&>(), tokenizer));
+    add_prompt(prompt->get_ref<const std::string&>(), fields, tokenizer, context_max, out.prompts);
     return;
   }
   if (!prompt->is_array()) return fields.fail("prompt", kExpected, describe(*prompt));
@@ -70,8 +86,9 @@ void read_prompts(Fields& fields, const text::Tokenizer& tokenizer, CompletionRe
     return fields.fail("prompt", fmt::format("at most {} prompts", kChoicesMax), std::to_string(prompt->size()));
   const bool strings = prompt->front().is_string();
   for (const Json& one : *prompt) {
-    if (strings && one.is_string()) out.prompts.push_back(encode_prompt(one.get_ref<const std::string&>(), tokenizer));
-    else if (!strings && one.is_array()) {
+    if (strings && one.is_string()) {
+      if (!add_prompt(one.get_ref<const std::string&>(), fields, tokenizer, context_max, out.prompts)) return;
+    } else if (!strings && one.is_array()) {
       if (!read_ids(one)) return;
     } else return fields.fail("prompt", kExpected, "an array that holds " + describe(one));
   }
@@ -238,7 +255,7 @@ std::variant<CompletionRequest, ApiError> parse_completion_request(const Json& b
   read_stop(fields, out.shared.stop);
   read_sampling(fields, tokenizer, context_max, out.shared.sampling);
   refuse_unsupported(fields);
-  if (!fields.error()) read_prompts(fields, tokenizer, out);  // Last: the costly one.
+  if (!fields.error()) read_prompts(fields, tokenizer, context_max, out);  // Last: the costly one.
   if (fields.error()) return *fields.error();
   if (out.prompts.size() * static_cast<std::size_t>(out.n) > kChoicesMax) {
     return invalid_field(

@@ -49,6 +49,17 @@ std::string api_key_of(const http::request<http::string_body>& message) {
   return {};
 }
 
+// RFC 9112, 6.3: where the last coding is not chunked nobody knows where the body ends, and what follows must not be
+// taken for the next request. Other codings before it would need decoding. Both lengths at once are an attack, or a
+// client that is not to be trusted with either.
+bool has_unclear_length(const http::request<http::string_body>& message) {
+  const auto [begin, end] = message.equal_range(http::field::transfer_encoding);
+  if (begin == end) return false;
+  const std::string_view value(begin->value().data(), begin->value().size());
+  return std::next(begin) != end || lower(value) != "chunked" || message.version() < 11 ||
+         message.count(http::field::content_length) > 0;
+}
+
 HttpRequest to_request(http::request<http::string_body>&& message) {
   HttpRequest request;
   request.method = std::string(message.method_string().data(), message.method_string().size());
@@ -59,6 +70,10 @@ HttpRequest to_request(http::request<http::string_body>&& message) {
     type = type.substr(0, type.find(';'));
     while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
     request.content_type = lower(type);
+  }
+  if (const auto it = message.find(http::field::content_encoding); it != message.end()) {
+    request.content_encoding = lower({it->value().data(), it->value().size()});
+    if (request.content_encoding == "identity") request.content_encoding.clear();
   }
   request.api_key = api_key_of(message);
   request.body = std::move(message.body());
@@ -153,6 +168,10 @@ void Connection::feed() {
     in_.consume(used);
     if (error == http::error::need_more) break;
     if (error) return reject(error);
+    if (parser_->is_header_done() && has_unclear_length(parser_->get()))
+      return reject(invalid_field("",
+                                  "the length of the request's body is not clear: send it with Content-Length alone, "
+                                  "or with 'Transfer-Encoding: chunked' alone"));
     if (parser_->is_done()) return dispatch();
     if (used == 0) break;
   }
@@ -199,6 +218,10 @@ void Connection::reject(const Error& error) {
     answer.http_status = 431;
     answer.message = fmt::format("the request headers are larger than {} bytes", options_.header_bytes_max);
   }
+  reject(answer);
+}
+
+void Connection::reject(const ApiError& answer) {
   keep_alive_ = false;
   request_ = {};
   head_only_ = streaming_ = false;

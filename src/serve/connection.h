@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "serve/api_error.h"
 #include "serve/connection_options.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
@@ -36,6 +37,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   void close(Close how);
 
   const HttpRequest& request() const override { return request_; }
+  std::string take_body() override { return std::exchange(request_.body, {}); }
   Time received() const override { return received_; }
   void reply(HttpReply reply) override;
   void begin_stream(std::string_view content_type) override;
@@ -62,6 +64,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   void dispatch();
   void guarded(const std::function<void()>& fn);
   void reject(const boost::system::error_code& error);
+  void reject(const ApiError& answer);
   void send_head(int status, std::string_view content_type, const HttpReply* reply);
   void finish_answer();  // The answer is queued whole.
   void answer_sent();

@@ -207,5 +207,20 @@ TEST_F(ConnectionTest, ConnectionsBeyondTheLimitAreRefused) {
   EXPECT_EQ(d.read().status, 200);
 }
 
+TEST_F(ConnectionTest, ABodyOfUnclearLengthIsNotTheNextRequest) {
+  start();
+  for (const char* headers :
+       {"Transfer-Encoding: gzip\r\n", "Transfer-Encoding: identity\r\n", "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n", "Transfer-Encoding: \r\n",
+        "Transfer-Encoding: xchunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n"}) {
+    Client client(server->port());
+    client.send(Client::head("POST", "/v1/completions", headers) + "\r\n" + Client::head("GET", "/health") + "\r\n");
+    EXPECT_EQ(client.read().status, 400) << headers;
+    EXPECT_EQ(client.read().status, 0) << headers << "the body was taken for a request";
+    EXPECT_TRUE(client.at_end()) << headers;
+  }
+  expect_alive();
+}
+
 }  // namespace
 }  // namespace lode::serve::test

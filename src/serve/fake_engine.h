@@ -28,6 +28,8 @@ class ByteTokenizer : public text::Tokenizer {
   static constexpr TokenId kBos = 256, kEos = 257;
 
   std::vector<TokenId> encode(std::string_view text, const text::EncodeOptions& options) const override {
+    ++encodings;
+    std::this_thread::sleep_for(delay);
     std::vector<TokenId> ids;
     if (options.bos == text::EncodeOptions::Bos::model) ids.push_back(kBos);
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -50,6 +52,7 @@ class ByteTokenizer : public text::Tokenizer {
     for (const TokenId id : ids) bytes += token_bytes(id, control);
     return valid_utf8(bytes);
   }
+  std::size_t text_bytes_max() const override { return 4; }
   std::int32_t vocab_size() const override { return 258; }
   text::TokenKind kind(TokenId id) const override {
     return id < 256 ? text::TokenKind::byte : text::TokenKind::control;
@@ -59,6 +62,9 @@ class ByteTokenizer : public text::Tokenizer {
   bool is_end_of_generation(TokenId id) const override { return id == kEos; }
   bool adds_space_prefix() const override { return false; }
   const std::vector<std::string>& warnings() const override { return warnings_; }
+
+  mutable std::atomic<int> encodings{0};  // Begun.
+  std::chrono::milliseconds delay{0};     // Of each.
 
  private:
   std::vector<std::string> warnings_;
@@ -77,10 +83,12 @@ class FakeEngine : public engine::Engine {
     std::size_t refuse_from = 0;  // Submissions that go well before.
     std::size_t throw_from = std::numeric_limits<std::size_t>::max();  // submit throws from here on.
     std::int64_t context = 1000;
+    std::chrono::milliseconds encode_delay{0};
     float logprob = -0.5f;
   };
 
   explicit FakeEngine(Script script) : script_(std::move(script)) {
+    tokenizer_.delay = script_.encode_delay;
     info_.model_name = "fake";
     info_.architecture = "fake";
     info_.context_max = script_.context;
@@ -139,6 +147,7 @@ class FakeEngine : public engine::Engine {
     const std::lock_guard lock(mutex_);
     return submitted_;
   }
+  int encodings() const { return tokenizer_.encodings; }
   std::size_t live() const {
     const std::lock_guard lock(mutex_);
     return live_.size();

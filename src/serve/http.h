@@ -15,9 +15,10 @@ namespace lode::serve {
 using Time = std::chrono::steady_clock::time_point;
 
 struct HttpRequest {
-  std::string method, path;  // Path without the query.
-  std::string content_type;  // Lower case, without parameters.
-  std::string api_key;       // From "Authorization: Bearer K" or "X-Api-Key: K".
+  std::string method, path;      // Path without the query.
+  std::string content_type;      // Lower case, without parameters.
+  std::string content_encoding;  // Lower case; empty for none and identity.
+  std::string api_key;           // From "Authorization: Bearer K" or "X-Api-Key: K".
   std::string body;
 };
 
@@ -42,6 +43,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual const HttpRequest& request() const = 0;
+  // The request's body, moved out: for work that goes on elsewhere. request().body is empty from then on.
+  virtual std::string take_body() = 0;
   virtual Time received() const = 0;  // When the last byte of the request was read.
 
   virtual void reply(HttpReply reply) = 0;

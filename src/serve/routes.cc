@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <optional>
 #include <string>
 #include <variant>
 
+#include "serve/body_work.h"
 #include "serve/completion.h"
 #include "serve/completion_request.h"
 #include "serve/fields.h"
@@ -65,33 +67,35 @@ ApiError loading(const App& app) {
 
 // The engine, or an answer that there is none now.
 engine::Engine* ready_engine(App& app, const ExchangePtr& exchange) {
-  if (app.stopping()) answer_error(exchange, unavailable("the server is stopping", "stopping"));
+  if (app.stopping()) answer_error(exchange, server_stopping());
   else if (app.engine() == nullptr) answer_error(exchange, loading(app));
   else return app.engine();
   return nullptr;
 }
 
-// The body as a JSON object, or an answer that it is none.
-std::optional<Json> read_body(const ExchangePtr& exchange) {
+// The engine, for a request whose body has a type that is JSON; otherwise an answer.
+engine::Engine* engine_for_body(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = ready_engine(app, exchange);
+  if (engine == nullptr) return nullptr;
   const HttpRequest& request = exchange->request();
-  // curl -d says "form" of everything it sends; anything else that is not JSON is a client's mistake, or a web page
-  // that tries to use this server behind its user's back (browsers ask nobody before they send text/plain).
+  // A browser asks nobody before it sends a form or text/plain: either would let any web page use this server behind
+  // its user's back.
   const std::string& type = request.content_type;
-  if (!type.empty() && type != "application/x-www-form-urlencoded" && type != "application/json" &&
-      !type.ends_with("+json")) {
-    answer_error(exchange, invalid_field("", fmt::format("Content-Type is '{}': send the body as application/json",
-                                                         for_log(type))));
-    return std::nullopt;
-  }
-  auto body = parse_json(request.body);
-  if (!body.ok()) {
-    answer_error(exchange, invalid_field("", "the body is not valid JSON: " + body.status().message()));
-    return std::nullopt;
-  }
-  if (!body->is_object()) {
-    answer_error(exchange, invalid_field("", "the body must be a JSON object, not " + describe(*body)));
-    return std::nullopt;
-  }
+  const bool json = type.empty() || type == "application/json" || type.ends_with("+json");
+  if (json && request.content_encoding.empty()) return engine;
+  answer_error(exchange,
+               {.http_status = 415,
+                .message = json ? fmt::format("Content-Encoding is '{}': send the body as it is (identity)",
+                                              for_log(request.content_encoding))
+                                : fmt::format("Content-Type is '{}': send the body as application/json", for_log(type)),
+                .type = "invalid_request_error"});
+  return nullptr;
+}
+
+std::variant<Json, ApiError> read_body(const std::string& bytes) {
+  auto body = parse_json(bytes);
+  if (!body.ok()) return invalid_field("", "the body is not valid JSON: " + body.status().message());
+  if (!body->is_object()) return invalid_field("", "the body must be a JSON object, not " + describe(*body));
   return std::move(*body);
 }
 
@@ -121,35 +125,39 @@ std::string salt_for(const App& app, const HttpRequest& request, const std::stri
 
 // ---- Endpoints
 
+// An answer computed elsewhere, to be given on the strand.
+Finish then_answer(const ExchangePtr& exchange, HttpReply reply) {
+  return [exchange, reply = std::make_shared<HttpReply>(std::move(reply))] { answer(exchange, std::move(*reply)); };
+}
+
 void completions(App& app, const ExchangePtr& exchange) {
-  engine::Engine* engine = ready_engine(app, exchange);
+  engine::Engine* engine = engine_for_body(app, exchange);
   if (engine == nullptr) return;
-  const auto body = read_body(exchange);
-  if (!body) return;
-  auto parsed = parse_completion_request(*body, engine->tokenizer(), engine->info().context_max);
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return answer_error(exchange, *error);
-  auto& request = std::get<CompletionRequest>(parsed);
-  request.shared.salt = salt_for(app, exchange->request(), request.shared.salt);
-  Completion::start(app, *engine, exchange, std::move(request));
+  work_on_body(app, exchange, [&app, engine, exchange](const std::string& bytes) -> Finish {
+    const auto body = read_body(bytes);
+    if (const auto* error = std::get_if<ApiError>(&body)) return then_answer(exchange, to_reply(*error));
+    auto parsed = parse_completion_request(std::get<Json>(body), engine->tokenizer(), engine->info().context_max);
+    if (const auto* error = std::get_if<ApiError>(&parsed)) return then_answer(exchange, to_reply(*error));
+    auto request = std::make_shared<CompletionRequest>(std::get<CompletionRequest>(std::move(parsed)));
+    return [&app, engine, exchange, request] {
+      request->shared.salt = salt_for(app, exchange->request(), request->shared.salt);
+      Completion::start(app, *engine, exchange, std::move(*request));
+    };
+  });
 }
 
 // llama-server's: {content, add_special: false, parse_special: true, with_pieces: false}.
-void tokenize(App& app, const ExchangePtr& exchange) {
-  engine::Engine* engine = ready_engine(app, exchange);
-  if (engine == nullptr) return;
-  const auto body = read_body(exchange);
-  if (!body) return;
-  Fields fields(*body);
+HttpReply tokenize_reply(const text::Tokenizer& tokenizer, const Json& body, std::size_t bytes_max) {
+  Fields fields(body);
   std::string content;
   bool add_special = false, parse_special = true, with_pieces = false;
-  fields.string("content", content, app.options().connection.body_bytes_max);
+  fields.string("content", content, bytes_max);
   if (fields.find("content") == nullptr) fields.fail("content", "'content' is missing");
   fields.boolean("add_special", add_special);
   fields.boolean("parse_special", parse_special);
   fields.boolean("with_pieces", with_pieces);
-  if (fields.error()) return answer_error(exchange, *fields.error());
+  if (fields.error()) return to_reply(*fields.error());
   using Options = text::EncodeOptions;
-  const auto& tokenizer = engine->tokenizer();
   const auto ids =
       tokenizer.encode(content, {.special = parse_special ? Options::Special::parse : Options::Special::text,
                                  .bos = add_special ? Options::Bos::model : Options::Bos::none});
@@ -169,16 +177,23 @@ void tokenize(App& app, const ExchangePtr& exchange) {
   }
   Json out;
   out["tokens"] = std::move(list);
-  answer_json(exchange, out);
+  return {.body = dump_json(out)};
 }
 
-void detokenize(App& app, const ExchangePtr& exchange) {
-  engine::Engine* engine = ready_engine(app, exchange);
+void tokenize(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = engine_for_body(app, exchange);
   if (engine == nullptr) return;
-  const auto body = read_body(exchange);
-  if (!body) return;
-  const auto& tokenizer = engine->tokenizer();
-  Fields fields(*body);
+  work_on_body(app, exchange, [&app, engine, exchange](const std::string& bytes) {
+    const auto body = read_body(bytes);
+    const auto* error = std::get_if<ApiError>(&body);
+    return then_answer(exchange, error != nullptr ? to_reply(*error)
+                                                  : tokenize_reply(engine->tokenizer(), std::get<Json>(body),
+                                                                   app.options().connection.body_bytes_max));
+  });
+}
+
+HttpReply detokenize_reply(const text::Tokenizer& tokenizer, const Json& body) {
+  Fields fields(body);
   const Json* tokens = fields.find("tokens");
   std::vector<TokenId> ids;
   if (tokens == nullptr) fields.fail("tokens", "'tokens' is missing");
@@ -194,10 +209,21 @@ void detokenize(App& app, const ExchangePtr& exchange) {
       ids.push_back(static_cast<TokenId>(*id));
     }
   }
-  if (fields.error()) return answer_error(exchange, *fields.error());
+  if (fields.error()) return to_reply(*fields.error());
   Json out;
   out["content"] = tokenizer.decode(ids, text::Tokenizer::Control::show);
-  answer_json(exchange, out);
+  return {.body = dump_json(out)};
+}
+
+void detokenize(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = engine_for_body(app, exchange);
+  if (engine == nullptr) return;
+  work_on_body(app, exchange, [engine, exchange](const std::string& bytes) {
+    const auto body = read_body(bytes);
+    const auto* error = std::get_if<ApiError>(&body);
+    return then_answer(
+        exchange, error != nullptr ? to_reply(*error) : detokenize_reply(engine->tokenizer(), std::get<Json>(body)));
+  });
 }
 
 Json model_json(const App& app, const engine::Engine& engine) {
@@ -228,10 +254,25 @@ void models(App& app, const ExchangePtr& exchange) {
   answer_json(exchange, out);
 }
 
+// %41 is A; what is not two hexadecimal digits stays as it is.
+std::string percent_decoded(std::string_view path) {
+  std::string out;
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    unsigned char byte = 0;
+    const char* const end = path.data() + std::min(i + 3, path.size());
+    const bool escape =
+        path[i] == '%' && std::from_chars(path.data() + i + 1, end, byte, 16).ptr == path.data() + i + 3;
+    out += escape ? static_cast<char>(byte) : path[i];
+    if (escape) i += 2;
+  }
+  return out;
+}
+
 void one_model(App& app, const ExchangePtr& exchange) {
   engine::Engine* engine = ready_engine(app, exchange);
   if (engine == nullptr) return;
-  const std::string name = exchange->request().path.substr(std::string_view("/v1/models/").size());
+  const std::string name =
+      percent_decoded(std::string_view(exchange->request().path).substr(std::string_view("/v1/models/").size()));
   if (name == engine->info().model_name) return answer_json(exchange, model_json(app, *engine));
   answer_error(exchange, {.http_status = 404,
                           .message = fmt::format("no model '{}' here; this server has '{}'", for_log(name),
@@ -241,7 +282,7 @@ void one_model(App& app, const ExchangePtr& exchange) {
 }
 
 void health(App& app, const ExchangePtr& exchange) {
-  if (app.stopping()) return answer_error(exchange, unavailable("the server is stopping", "stopping"));
+  if (app.stopping()) return answer_error(exchange, server_stopping());
   if (app.engine() != nullptr) return answer_json(exchange, {{"status", "ok"}});
   const auto seconds = std::chrono::duration<double>(std::chrono::system_clock::now() - app.started()).count();
   HttpReply reply = to_reply(loading(app));

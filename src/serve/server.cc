@@ -202,6 +202,7 @@ void Server::finish(std::chrono::milliseconds flush) {
   const auto deadline = std::chrono::steady_clock::now() + flush;
   wait_for_zero(impl_->app.counters().requests_open, deadline);
   impl_->each_connection(Connection::Close::abandon);
+  impl_->app.workers().stop();  // Before the io_context goes: its jobs hold connections.
   wait_for_zero(impl_->app.counters().connections_open, std::chrono::steady_clock::now() + kCloseTime);
   impl_->io.stop();
   for (auto& thread : impl_->threads) thread.join();

@@ -199,6 +199,84 @@ TEST_F(ServerTest, I04_SlotsComeBackAndTheEngineRests) {
   EXPECT_EQ(engine->stats().steps, steps);
 }
 
+// ---- Large bodies
+
+// 100 kB of text and a tokenizer that takes its time over it.
+const std::string kLarge = R"({"content":")" + std::string(100'000, ' ') + R"("})";
+
+TEST_F(ServerTest, TokenizingALargeBodyDelaysNobodyElse) {
+  start({.encode_delay = std::chrono::milliseconds(700)});
+  Client a(server->port()), b(server->port()), c(server->port());
+  for (Client* client : {&a, &b, &c}) client->post("/tokenize", kLarge);
+  ASSERT_TRUE(eventually([&] { return engine->encodings() == 2; }));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(300));
+  for (Client* client : {&a, &b, &c}) EXPECT_EQ(client->read().json()["tokens"].size(), 100'000u);
+}
+
+TEST_F(ServerTest, ALargeBodyOfAClientThatLeftIsNotTokenized) {
+  start({.encode_delay = std::chrono::milliseconds(300)});
+  Client a(server->port()), b(server->port()), leaving(server->port());
+  a.post("/tokenize", kLarge);
+  b.post("/tokenize", kLarge);
+  ASSERT_TRUE(eventually([&] { return engine->encodings() == 2; }));
+  leaving.post("/tokenize", kLarge);
+  ASSERT_TRUE(eventually([&] { return server->counters().requests_open.load() == 3; }));
+  leaving.abort();
+  EXPECT_EQ(a.read().status, 200);
+  EXPECT_EQ(b.read().status, 200);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(engine->encodings(), 2);
+}
+
+TEST_F(ServerTest, ALargeBodyThatWaitsIsRefusedWhenTheServerStops) {
+  start({.encode_delay = std::chrono::milliseconds(300)});
+  Client a(server->port()), b(server->port()), waiting(server->port());
+  a.post("/tokenize", kLarge);
+  b.post("/tokenize", kLarge);
+  ASSERT_TRUE(eventually([&] { return engine->encodings() == 2; }));
+  waiting.post("/tokenize", kLarge);
+  ASSERT_TRUE(eventually([&] { return server->counters().requests_open.load() == 3; }));
+  server->stop_accepting();
+  EXPECT_EQ(waiting.read().status, 503);
+  EXPECT_EQ(engine->encodings(), 2);
+  server->finish(std::chrono::milliseconds(500));
+}
+
+TEST_F(ServerTest, APromptThatCannotFitIsRefusedBeforeItIsTokenized) {
+  start({.context = 20});
+  for (const std::size_t bytes : {80, 100'000}) {
+    const Reply reply = complete(R"({"prompt":")" + std::string(bytes, 'x') + R"("})");
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_EQ(reply.json()["error"]["code"], "context_length_exceeded") << reply.body;
+    EXPECT_NE(reply.body.find("at least " + std::to_string(bytes / 4) + " tokens"), std::string::npos) << reply.body;
+  }
+  EXPECT_EQ(engine->encodings(), 0);
+}
+
+TEST_F(ServerTest, BodiesOfFormsAndOfOtherCodingsAreRefused) {
+  start();
+  const auto status = [&](const char* header) {
+    Client client(server->port());
+    client.post("/v1/completions", R"({"prompt":"a"})", header);
+    return client.read().status;
+  };
+  for (const char* header : {"Content-Type: application/x-www-form-urlencoded\r\n", "Content-Type: text/plain\r\n",
+                             "Content-Type: multipart/form-data; boundary=x\r\n", "Content-Encoding: gzip\r\n"}) {
+    EXPECT_EQ(status(header), 415) << header;
+  }
+  EXPECT_EQ(status("Content-Encoding: identity\r\n"), 200);
+}
+
+TEST_F(ServerTest, ModelNamesInPathsArePercentDecoded) {
+  start();
+  EXPECT_EQ(get("/v1/models/f%61k%65").status, 200);
+  for (const char* path : {"/v1/models/fake%", "/v1/models/fake%2", "/v1/models/%zzfake", "/v1/models/%+1fake"}) {
+    EXPECT_EQ(get(path).status, 404) << path;
+  }
+}
+
 // ---- Stopping
 
 TEST_F(ServerTest, StoppingFinishesWhatRunsAndRefusesTheRest) {

@@ -1,7 +1,9 @@
 // Hostile texts of a megabyte, for every kind of vocabulary: the work may grow with the text, and no faster.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ctime>
+#include <random>
 
 #include "base/test_data.h"
 #include "text/merge.h"
@@ -103,6 +105,46 @@ TEST(LinearTime, MergingAsksAtMostThreeTimesASymbol) {
     });
     EXPECT_LE(asked, 3 * text.size()) << unit;
     EXPECT_LE(asked_bytes, 30 * text.size()) << unit;
+  }
+}
+
+// The three ways to merge differ in speed alone. Priorities here are few (many equals), and a merge's result may merge
+// again before, with or after what is being merged.
+TEST(LinearTime, BucketsMergeInTheOrderOfTheHeap) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 400; ++round) {
+    const std::uint32_t letters = 1 + random() % 4, priorities = 1 + random() % 40, salt = random();
+    const auto look = [&](const Symbol& left, const Symbol& right) {
+      const std::uint32_t mix =
+          (static_cast<std::uint32_t>(left.id) * 31 + static_cast<std::uint32_t>(right.id)) ^ salt;
+      const std::uint32_t hash = (mix * 0x9E3779B1u) >> 12;
+      if (hash % 4 == 0) return Merge{};
+      return Merge{hash % priorities, static_cast<TokenId>(hash % 23)};
+    };
+    MergeScratch heap, buckets;
+    const std::uint32_t size = 1 + random() % 300;
+    for (std::uint32_t i = 0; i < size; ++i)
+      heap.symbols.push_back({i, i + 1, static_cast<TokenId>(random() % letters)});
+    buckets.symbols = heap.symbols;
+    auto scan = heap;
+    merge_by_scan(scan, look);
+    merge_by_heap(heap, look);
+    merge_by_bucket(buckets, look);
+    const auto same = [](const Symbol& a, const Symbol& b) {
+      return a.begin == b.begin && a.end == b.end && a.id == b.id;
+    };
+    ASSERT_TRUE(std::ranges::equal(heap.symbols, scan.symbols, same)) << round;
+    ASSERT_TRUE(std::ranges::equal(heap.symbols, buckets.symbols, same)) << round;
+  }
+}
+
+// A word of 12 MB: with a heap alone 12 s of blanks, most of it waiting for memory.
+TEST(LinearTime, AWordOfTwelveMegabytesTakesSecondsOnly) {
+  auto v = test::bpe_vocab("smollm");
+  const auto tokenizer = v.tokenizer();
+  for (const char* unit : {" ", "a", "ab"}) {
+    const std::string text = repeated(unit, 12'000'000);
+    EXPECT_LT(seconds_of([&] { EXPECT_FALSE(tokenizer->encode(text, {}).empty()); }), 2.4) << unit;
   }
 }
 

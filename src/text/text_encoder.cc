@@ -124,6 +124,7 @@ void TextEncoder::encode_piece(std::string_view piece, Scratch& scratch, std::ve
 void TextEncoder::add_symbols(std::string_view piece, std::vector<Symbol>& symbols) const {
   symbols.clear();
   if (vocab_->model() == VocabModel::byte_bpe) {
+    symbols.reserve(piece.size());
     for (std::uint32_t i = 0; i < piece.size(); ++i) {
       symbols.push_back({i, i + 1, vocab_->byte_token(static_cast<std::uint8_t>(piece[i]))});
     }

@@ -2,6 +2,8 @@
 // around it.
 #include "text/tokenizer.h"
 
+#include <algorithm>
+
 #include "text/special_matcher.h"
 #include "text/text_encoder.h"
 #include "text/vocab.h"
@@ -65,6 +67,7 @@ class VocabTokenizer final : public Tokenizer {
     return out;
   }
 
+  std::size_t text_bytes_max() const override { return text_bytes_max_; }
   std::int32_t vocab_size() const override { return vocab_.size(); }
   TokenKind kind(TokenId id) const override { return vocab_.kind(id); }
   TokenId bos() const override { return vocab_.bos(); }
@@ -82,9 +85,25 @@ class VocabTokenizer final : public Tokenizer {
     }
     always_ = SpecialMatcher(std::move(always));
     parsed_ = SpecialMatcher({specials.begin(), specials.end()});
+    text_bytes_max_ = find_text_bytes_max();
+  }
+
+  std::size_t find_text_bytes_max() const {
+    for (int b = 0; b < 256; ++b) {
+      if (vocab_.byte_token(static_cast<std::uint8_t>(b)) < 0 && vocab_.replacement() < 0) return 0;  // Dropped.
+    }
+    std::size_t most = 1;
+    for (TokenId id = 0; id < vocab_.size(); ++id) most = std::max(most, vocab_.bytes(id).size());
+    if (vocab_.escapes_spaces()) most *= 3;  // U+2581, three bytes, is read as a space.
+    for (const Vocab::Special& s : vocab_.specials()) {
+      if (s.strips_left || s.strips_right) return 0;  // Swallows any amount of whitespace.
+      most = std::max(most, s.text.size());
+    }
+    return most;
   }
 
   Vocab vocab_;
+  std::size_t text_bytes_max_ = 0;
   SpecialMatcher always_;               // User-defined tokens: cut out of every text.
   SpecialMatcher parsed_;               // With control tokens: Special::parse only.
   std::optional<TextEncoder> encoder_;  // Set by make(), once vocab_ has its final address.

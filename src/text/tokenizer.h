@@ -47,6 +47,10 @@ class Tokenizer {
   // that write spaces so. Equals what a Detokenizer gives for the same ids.
   virtual std::string decode(std::span<const TokenId> ids, Control control) const = 0;
 
+  // The most bytes of text that one token can stand for, so that a text of n bytes has at least n / that many tokens.
+  // 0: there is no such bound, since some text becomes no token at all.
+  virtual std::size_t text_bytes_max() const = 0;
+
   virtual std::int32_t vocab_size() const = 0;
   virtual TokenKind kind(TokenId id) const = 0;
   virtual TokenId bos() const = 0;  // -1: none.
