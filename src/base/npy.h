@@ -1,7 +1,9 @@
 // Reads and writes NumPy's .npy files of little-endian float32 (format 1.0: numpy.lib.format). Any thread.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -48,6 +50,7 @@ inline Status write_npy(const std::filesystem::path& path, const std::vector<std
       fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", fmt::join(shape, ", "));
   text.resize((10 + text.size() + 1 + 63) / 64 * 64 - 11, ' ');
   text += '\n';
+  errno = 0;
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   const char head[10] = {'\x93',
                          'N',
@@ -62,7 +65,10 @@ inline Status write_npy(const std::filesystem::path& path, const std::vector<std
   out.write(head, 10).write(text.data(), static_cast<std::streamsize>(text.size()));
   out.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(data.size() * 4));
   out.flush();
-  if (!out) return Status::io(fmt::format("{}: could not write {} bytes", path.string(), data.size() * 4));
+  if (!out) {
+    return Status::io(fmt::format("{}: could not write {} bytes: {}", path.string(), data.size() * 4,
+                                  errno != 0 ? std::strerror(errno) : "unknown reason"));
+  }
   return Status::success();
 }
 

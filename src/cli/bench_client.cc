@@ -165,6 +165,8 @@ Result<Endpoint> parse_url(std::string_view url) {
   const bool digits =
       !endpoint.port.empty() && endpoint.port.size() <= 5 &&
       std::all_of(endpoint.port.begin(), endpoint.port.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (digits && (std::stoi(endpoint.port) < 1 || std::stoi(endpoint.port) > 65535))
+    return Status::invalid(fmt::format("{}: expected a port from 1 to 65535, found {}", url, endpoint.port));
   if (endpoint.host.empty() || !digits) return Status::invalid(fmt::format("{}: expected http://HOST:PORT", url));
   return endpoint;
 }

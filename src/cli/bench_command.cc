@@ -44,7 +44,13 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_option("--timeout", o.silence_timeout_s, "Seconds a server may be silent")
-      ->check(CLI::PositiveNumber)
+      ->check([](const std::string& text) {
+        double seconds = 0;
+        const bool number = CLI::detail::lexical_cast(text, seconds);
+        return number && seconds > 0 && seconds <= 1e6
+                   ? std::string()
+                   : "expected seconds above 0 and up to 1000000, found '" + text + "'";
+      })
       ->capture_default_str();
   command->add_option("--seed", o.seed, "Of the prompts; 0: another each time, so that no cache knows them")
       ->capture_default_str();

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -49,6 +52,25 @@ std::string one_line(std::string_view text) {
   return out;
 }
 
+// Output that nobody got is a failure: a full disk shows only when the last bytes are flushed.
+int flushed(int code) {
+  errno = 0;
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (!failed) return code;
+  fmt::print(stderr, "lode: cannot write to standard output: {}\n",
+             errno != 0 ? std::strerror(errno) : "an earlier write failed");
+  return code == 0 ? 1 : code;
+}
+
+// Options that take one value take the last one given, as llama.cpp's do; those that collect stay lists.
+void take_last(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    if (!option->get_positional() && option->get_items_expected_max() == 1 &&
+        option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw)
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+}
+
 int usage_error(std::string_view message) {
   fmt::print(stderr, "lode: {} (lode --help, lode COMMAND --help)\n", one_line(message));
   return kUsageError;
@@ -67,10 +89,12 @@ void exit_with(int code) {
 }
 
 int main(int argc, const char* const* argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // A file past `ulimit -f` is a write error (EFBIG), not the end of the program.
   CLI::App app("Lode: a local LLM engine that computes a long prompt once and keeps it, across restarts.", "lode");
   app.set_version_flag("--version", std::string(kVersion), "Print the version");
   app.require_subcommand(1);
   for (const AddCommand add : kCommands) add(app);
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) take_last(*command);
 
   // CLI11 takes its arguments from the last to the first.
   std::vector<std::string> arguments;
@@ -85,11 +109,11 @@ int main(int argc, const char* const* argv) {
   }
   try {
     app.parse(arguments);
-    return 0;
+    return flushed(0);
   } catch (const CLI::RuntimeError& e) {  // A command's own end: see exit_with.
-    return e.get_exit_code();
+    return flushed(e.get_exit_code());
   } catch (const CLI::Success& e) {  // --help, --version
-    return app.exit(e);
+    return flushed(app.exit(e));
   } catch (const CLI::ParseError& e) {
     return usage_error(e.what());
   } catch (const std::exception& e) {  // Out of memory, say: one line, not a core dump.

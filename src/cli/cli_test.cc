@@ -1,8 +1,12 @@
 // The command line as a user types it, in this process: what is printed and the exit code.
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -180,6 +184,69 @@ TEST(CliTest, EvalWritesAllLogits) {
   expect_one_line(lode({"eval", model, "--tokens", (scratch / "missing").string(), "--logits", out}), 1);
   expect_one_line(
       lode({"eval", model, "--tokens", (scratch / "ids").string(), "--logits", "/nonexistent/folder/out.npy"}), 1);
+}
+
+void expect_words(const Outcome& outcome, int code, const std::string& words) {
+  expect_one_line(outcome, code);
+  EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+}
+
+TEST(CliTest, AnEmptyApiKeyIsRefused) {
+  for (const char* key : {"", " "}) expect_words(lode({"serve", "nowhere.gguf", "--api-key", key}), 2, "--api-key");
+}
+
+TEST(CliTest, PortsAreFrom0To65535) {
+  for (const char* port : {"99999", "-1", "65536", "80x"})
+    expect_words(lode({"serve", "nowhere.gguf", "--port", port}), 2, "65535");
+  for (const char* url : {"http://127.0.0.1:99999", "http://127.0.0.1:0"}) {
+    const Outcome outcome = lode({"bench", url});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_NE(outcome.err.find("from 1 to 65535"), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(CliTest, NotANumberIsNoSamplingParameter) {
+  for (const char* flag : {"--temp", "--top-p", "--min-p"}) {
+    for (const char* value : {"nan", "-nan", "inf", "-1", "x"})
+      expect_words(lode({"run", "nowhere.gguf", "-p", "x", flag, value}), 2, "expected a number");
+    expect_one_line(lode({"run", "nowhere.gguf", "-p", "x", flag, "0.5"}), 1);
+  }
+}
+
+TEST(CliTest, TheLastOfARepeatedOptionWins) {
+  expect_one_line(lode({"run", "nowhere.gguf", "-p", "x", "-c", "2048", "-c", "512", "--temp", "1", "--temp", "0"}), 1);
+  expect_one_line(lode({"serve", "a.gguf", "-m", "b.gguf"}), 2);
+}
+
+TEST(CliTest, AnEmptyKvFolderIsRefused) {
+  expect_words(lode({"run", "nowhere.gguf", "-p", "x", "--kv-disk", ""}), 2, "off");
+}
+
+TEST(CliTest, OutputThatNobodyGetsIsAFailure) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  std::fflush(stdout);
+  const int saved = dup(STDOUT_FILENO), full = open("/dev/full", O_WRONLY);
+  dup2(full, STDOUT_FILENO);
+  testing::internal::CaptureStderr();
+  const char* const argv[] = {"lode", "--version"};
+  const int code = cli::main(2, argv);
+  const std::string err = testing::internal::GetCapturedStderr();
+  dup2(saved, STDOUT_FILENO);
+  close(saved);
+  close(full);
+  std::clearerr(stdout);
+  EXPECT_EQ(code, 1);
+  EXPECT_TRUE(err.starts_with("lode: cannot write to standard output: ")) << err;
+}
+
+TEST(CliTest, AFileSizeLimitIsAWriteError) {
+  lode({"--version"});
+  std::raise(SIGXFSZ);  // Would end the program.
+}
+
+TEST(CliTest, AnUnwritableFileNamesTheReason) {
+  const Status status = write_npy("/nonexistent/folder/out.npy", {1, 1}, {1.0f});
+  EXPECT_NE(status.message().find("No such file"), std::string::npos) << status.message();
 }
 
 }  // namespace

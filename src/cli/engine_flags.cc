@@ -137,6 +137,10 @@ void add_engine_flags(CLI::App& command, engine::EngineOptions& options) {
   add_size(command, "--kv-ram", "KV kept in RAM for later requests; 0 keeps none", options.kv_ram);
   command.add_option("--kv-disk", options.kv_disk, "Folder of the KV store, or off; default: the user's cache folder")
       ->type_name("DIR|off")
+      ->check([](const std::string& text) {
+        return text.empty() ? std::string("expected a folder, found nothing; 'off' turns the KV store off")
+                            : std::string();
+      })
       ->group(std::string(kMemory));
   add_size(command, "--kv-disk-max", "Most disk space of the KV store; default: 10% of what is free",
            options.kv_disk_max);

@@ -1,6 +1,7 @@
 // `lode run`: one answer, or a conversation of plain text in the terminal.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <condition_variable>
 #include <deque>
 #include <iostream>
@@ -173,6 +174,19 @@ void run_run(Flags& flags) {
   engine.stop(0);
 }
 
+// CLI11's own Range lets NaN in: it is neither below nor above.
+CLI::Validator finite_range(double low, double high) {
+  return CLI::Validator(
+      [low, high](const std::string& text) {
+        double value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool number = error == std::errc() && end == text.data() + text.size();
+        if (number && value >= low && value <= high) return std::string();
+        return fmt::format("expected a number from {} to {}, found '{}'", low, high, text);
+      },
+      fmt::format("FLOAT in [{} - {}]", low, high));
+}
+
 }  // namespace
 
 void add_run_command(CLI::App& app) {
@@ -183,16 +197,16 @@ void add_run_command(CLI::App& app) {
   command.add_option("-n,--max-tokens", flags->max_tokens, "Most tokens of an answer; -1: until the context is full")
       ->check(CLI::Range(-1, 1 << 30));
   command.add_option("--temp", flags->temperature, "Temperature; 0 is greedy")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(finite_range(0.0, 1e6))
       ->capture_default_str();
   command.add_option("--top-p", flags->top_p, "Nucleus sampling; 1 is off")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(finite_range(0.0, 1.0))
       ->capture_default_str();
   command.add_option("--top-k", flags->top_k, "Most likely tokens considered; 0 is off")
       ->check(CLI::Range(-1, 1 << 30))
       ->capture_default_str();
   command.add_option("--min-p", flags->min_p, "Least share of the top token's probability; 0 is off")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(finite_range(0.0, 1.0))
       ->capture_default_str();
   command.add_option("--seed", flags->seed, "Of the random draws; default: another each time");
   command.add_option("--stop", flags->stop, "Text that ends the answer; may be repeated")->allow_extra_args(false);

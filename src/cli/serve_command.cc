@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <charconv>
 #include <condition_variable>
 #include <cstdlib>
 #include <memory>
@@ -59,7 +60,13 @@ void set_up_log(const Flags& flags) {
   spdlog::set_level(flags.quiet ? spdlog::level::warn : flags.verbose ? spdlog::level::debug : spdlog::level::info);
 }
 
-void say_what_is_loaded(const engine::EngineInfo& info) {
+void say_what_is_loaded(const engine::EngineInfo& info, const Flags& flags) {
+  if (flags.quiet) {  // Warnings only: a dozen lines of plan are none.
+    for (const std::string& note : info.notes) {
+      if (note.starts_with("warning: ")) fmt::print(stderr, "{}\n", note);
+    }
+    return;
+  }
   fmt::print(stderr, "{}\n", info.description);
   if (!info.plan_text.empty()) fmt::print(stderr, "{}{}", info.plan_text, info.plan_text.ends_with('\n') ? "" : "\n");
   for (std::string_view note : info.notes) {
@@ -74,6 +81,11 @@ void say_what_is_loaded(const engine::EngineInfo& info) {
 void run_serve(Flags& flags) {
   if (flags.models.size() > 1)
     throw CLI::ValidationError("serving several models is not in this version: give one MODEL");
+  for (const std::string& key : flags.server.api_keys) {
+    if (key.find_first_not_of(" \t\r\n") == std::string::npos)
+      throw CLI::ValidationError(
+          "--api-key is empty, which would let everybody in: give a key, or leave the option out");
+  }
   flags.engine.model = flags.models.front();
   set_up_log(flags);
   StopRequest stop;
@@ -84,7 +96,7 @@ void run_serve(Flags& flags) {
   (*server)->set_loading("loading " + flags.engine.model.filename().string());
   auto engine = engine::Engine::create(flags.engine);
   if (!engine.ok()) fail(engine.status());
-  say_what_is_loaded((*engine)->info());
+  say_what_is_loaded((*engine)->info(), flags);
   stop.loaded();
   (*server)->set_engine(**engine);
   fmt::print(stderr, "ready: {}/v1\n", (*server)->url());
@@ -107,7 +119,14 @@ void add_serve_command(CLI::App& app) {
   auto* named = command.add_option("-m,--model", flags->models, "The same as MODEL")->allow_extra_args(false);
   positional->excludes(named);
   command.add_option("--host", flags->server.host, "Address to listen on")->capture_default_str();
-  command.add_option("--port", flags->server.port, "Port to listen on; 0 takes a free one")->capture_default_str();
+  command.add_option("--port", flags->server.port, "Port to listen on; 0 takes a free one")
+      ->check([](const std::string& text) {
+        int port = -1;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+        const bool good = error == std::errc() && end == text.data() + text.size() && port >= 0 && port <= 65535;
+        return good ? std::string() : fmt::format("expected a port from 0 to 65535, found '{}'", text);
+      })
+      ->capture_default_str();
   command.add_option("--api-key", flags->server.api_keys, "Key that clients must send; several keep separate caches")
       ->allow_extra_args(false);
   command.add_flag("-v,--verbose", flags->verbose, "Log health probes too");

@@ -227,15 +227,61 @@ void read_delivery(Fields& fields, CompletionRequest& out) {
   out.stream_usage = include_usage ? StreamUsage::yes : StreamUsage::no;
 }
 
-// Fields that would change the answer and that this version cannot honour: refused by name rather than ignored.
-void refuse_unsupported(Fields& fields) {
-  for (const char* name : {"suffix", "grammar", "json_schema", "response_format", "lora"}) {
+// Fields that would change the answer and that this version cannot honour, each with a number that means "off" (as
+// null, false, an empty string and an empty array or object do for all).
+struct Unsupported {
+  std::string_view name;
+  double off = 0;
+};
+constexpr Unsupported kUnsupported[] = {{"suffix"},
+                                        {"grammar"},
+                                        {"json_schema"},
+                                        {"response_format"},
+                                        {"lora"},
+                                        {"tools"},
+                                        {"functions"},
+                                        {"min_tokens"},
+                                        {"stop_token_ids"},
+                                        {"bad_words"},
+                                        {"allowed_token_ids"},
+                                        {"prompt_logprobs", -1},
+                                        {"truncate_prompt_tokens", -1},
+                                        {"mirostat"},
+                                        {"typical_p", 1},
+                                        {"typical", 1},
+                                        {"top_a"},
+                                        {"tfs_z", 1},
+                                        {"top_n_sigma", -1},
+                                        {"dynatemp_range"},
+                                        {"dry_multiplier"},
+                                        {"xtc_probability"},
+                                        {"guided_json"},
+                                        {"guided_regex"},
+                                        {"guided_choice"},
+                                        {"guided_grammar"},
+                                        {"structured_outputs"},
+                                        {"length_penalty", 1},
+                                        {"use_beam_search"}};
+
+bool is_off(const Json& value, double off) {
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  if (value.is_structured() && value.empty()) return true;
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_number()) return value.get<double>() == off;
+  return value.is_object() && value.value("type", Json()) == "text";  // The response_format that asks nothing.
+}
+
+// Refused by name rather than ignored.
+void refuse_unsupported(Fields& fields, const CompletionRequest& request) {
+  for (const auto& [name, off] : kUnsupported) {
     const Json* value = fields.find(name);
-    if (value == nullptr || (value->is_string() && value->get_ref<const std::string&>().empty())) continue;
-    if (value->is_structured() && value->empty()) continue;
-    if (value->is_object() && value->value("type", Json()) == "text")
-      continue;  // The response_format that asks nothing.
-    return fields.fail(name, fmt::format("'{}' is not supported by this server", name));
+    if (value != nullptr && !is_off(*value, off))
+      return fields.fail(name, fmt::format("'{}' is not supported by this server", name));
+  }
+  if (request.echo == Echo::yes && request.shared.top_logprobs >= 0 && request.shared.max_tokens == 0) {
+    fields.fail("echo",
+                "'echo' with 'logprobs' and no new token asks for the prompt's log-probabilities, which are not "
+                "supported by this server");
   }
 }
 
@@ -254,7 +300,7 @@ std::variant<CompletionRequest, ApiError> parse_completion_request(const Json& b
   read_delivery(fields, out);
   read_stop(fields, out.shared.stop);
   read_sampling(fields, tokenizer, context_max, out.shared.sampling);
-  refuse_unsupported(fields);
+  refuse_unsupported(fields, out);
   if (!fields.error()) read_prompts(fields, tokenizer, context_max, out);  // Last: the costly one.
   if (fields.error()) return *fields.error();
   if (out.prompts.size() * static_cast<std::size_t>(out.n) > kChoicesMax) {

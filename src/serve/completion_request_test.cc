@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 #include "serve/fake_engine.h"
@@ -142,6 +143,30 @@ TEST(CompletionRequestTest, D16_WrongTypesNameTheirField) {
     ASSERT_NE(error, nullptr) << body;
     EXPECT_EQ(error->param, "prompt") << body;
   }
+}
+
+TEST(CompletionRequestTest, FieldsThatWouldChangeTheAnswerAreRefusedUnlessOff) {
+  for (const auto& [name, on, off] : std::initializer_list<std::array<std::string, 3>>{
+           {"min_tokens", "5", "0"},
+           {"stop_token_ids", "[1]", "[]"},
+           {"mirostat", "2", "0"},
+           {"typical_p", "0.5", "1"},
+           {"dry_multiplier", "0.8", "0.0"},
+           {"xtc_probability", "0.5", "0"},
+           {"guided_json", "{\"a\":1}", "null"},
+           {"guided_regex", "\"a\"", "\"\""},
+           {"tools", "[{}]", "[]"},
+           {"response_format", R"({"type":"json_object"})", R"({"type":"text"})"},
+           {"top_n_sigma", "1", "-1"},
+           {"use_beam_search", "true", "false"}}) {
+    const auto parsed = parse(R"({"prompt":"a",")" + name + "\":" + on + "}");
+    const auto* error = std::get_if<ApiError>(&parsed);
+    ASSERT_NE(error, nullptr) << name;
+    EXPECT_EQ(error->param, name);
+    good(R"({"prompt":"a",")" + name + "\":" + off + "}");
+  }
+  EXPECT_TRUE(std::holds_alternative<ApiError>(parse(R"({"prompt":"a","echo":true,"logprobs":1,"max_tokens":0})")));
+  good(R"({"prompt":"a","echo":true,"max_tokens":0})");
 }
 
 TEST(CompletionRequestTest, D05_EmptyStopStringsAreIgnored) {
