@@ -22,8 +22,8 @@ Hash sha256(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-KnownModels::KnownModels(platform::FileSystem& fs, std::filesystem::path folder)
-    : fs_(fs), path_(std::move(folder) / kFileName) {}
+KnownModels::KnownModels(platform::FileSystem& fs, const std::filesystem::path& folder)
+    : fs_(fs), path_(folder / kFileName) {}
 
 Hash KnownModels::key_of(std::span<const platform::FileStamp> stamps) {
   ByteWriter w;

@@ -26,7 +26,7 @@ class KnownModels {
   static constexpr std::size_t kRecordsMax = 256;  // The oldest goes first; 18 KiB.
 
   // `folder` need not exist.
-  KnownModels(platform::FileSystem& fs, std::filesystem::path folder);
+  KnownModels(platform::FileSystem& fs, const std::filesystem::path& folder);
 
   std::optional<Hash> find(std::span<const platform::FileStamp> stamps) const;
   // Replaces the file by one with this record too; makes the folder where it is absent.
