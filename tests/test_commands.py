@@ -67,3 +67,12 @@ def test_what_cannot_fit_is_refused_before_it_is_read(gemma):
                             'print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)', str(lc.BINARY), 'serve', str(gemma),
                             '--memory', '100MiB', '--load-mode', 'read', '--kv-disk', 'off'], capture_output=True, text=True, timeout=30)
     assert int(child.stdout) < 100 * 1024, f'{int(child.stdout) // 1024} MiB were resident'
+
+
+def test_output_that_nobody_gets_is_a_failure(smollm2, workdir):
+    """Short output too: what a full disk or a closed pipe did not take must not look like success."""
+    (workdir / 'text').write_text('hello')
+    for command in (['--version'], ['info', smollm2], ['tokenize', smollm2, workdir / 'text']):
+        with open('/dev/full', 'wb') as full:
+            done = subprocess.run([str(lc.BINARY), *map(str, command)], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert done.returncode == 1 and 'cannot write to standard output' in done.stderr, (command, done)

@@ -1,9 +1,7 @@
 // The command line as a user types it, in this process: what is printed and the exit code.
 #include "cli/cli.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -220,23 +218,6 @@ TEST(CliTest, TheLastOfARepeatedOptionWins) {
 
 TEST(CliTest, AnEmptyKvFolderIsRefused) {
   expect_words(lode({"run", "nowhere.gguf", "-p", "x", "--kv-disk", ""}), 2, "off");
-}
-
-TEST(CliTest, OutputThatNobodyGetsIsAFailure) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  std::fflush(stdout);
-  const int saved = dup(STDOUT_FILENO), full = open("/dev/full", O_WRONLY);
-  dup2(full, STDOUT_FILENO);
-  testing::internal::CaptureStderr();
-  const char* const argv[] = {"lode", "--version"};
-  const int code = cli::main(2, argv);
-  const std::string err = testing::internal::GetCapturedStderr();
-  dup2(saved, STDOUT_FILENO);
-  close(saved);
-  close(full);
-  std::clearerr(stdout);
-  EXPECT_EQ(code, 1);
-  EXPECT_TRUE(err.starts_with("lode: cannot write to standard output: ")) << err;
 }
 
 TEST(CliTest, AFileSizeLimitIsAWriteError) {

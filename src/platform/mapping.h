@@ -44,8 +44,8 @@ class AlignedBuffer {
   std::uint64_t capacity_ = 0;   // Bytes, a multiple of the page size.
 };
 
-// Which bytes a file has, as far as the file system says without reading them: a change of any byte changes one of these,
-// but for a clock set back and a disk written to behind the file system.
+// Which bytes a file has, as far as the file system says without reading them: a change of any byte changes one of
+// these, but for a clock set back and a disk written to behind the file system.
 struct FileStamp {
   std::uint64_t device = 0, inode = 0, size = 0;
   std::int64_t modified_ns = 0, changed_ns = 0;  // Since the Unix epoch; changed_ns can't be set by a program.
