@@ -91,6 +91,7 @@ Value macro_attribute(Runtime& rt, const Value& owner, std::string_view name) {
 
 // What Python's getattr finds, or nullopt.
 std::optional<Value> python_attribute(Runtime& rt, const Value& owner, std::string_view name) {
+  if (owner.is(Kind::undefined)) fail(owner.as<UndefinedObject>().message);
   if (name.starts_with("__") || changes_its_owner(owner, name)) {
     return rt.undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(owner)));
   }
@@ -108,6 +109,7 @@ std::optional<Value> python_attribute(Runtime& rt, const Value& owner, std::stri
     case Kind::integer:
     case Kind::boolean:
     case Kind::real:
+      if (owner.is_number() && name == "real") return owner;
       if (const Native method = container_method(owner, name)) return rt.function(name, method, owner);
       return std::nullopt;
     case Kind::space:
@@ -123,14 +125,13 @@ std::optional<Value> python_attribute(Runtime& rt, const Value& owner, std::stri
       if (name == "reset") return rt.function("reset", cycler_reset, owner);
       if (name == "current") return owner.as<CyclerObject>().items[owner.as<CyclerObject>().next];
       return std::nullopt;
-    case Kind::undefined: fail(owner.as<UndefinedObject>().message);
     default: return std::nullopt;
   }
 }
 
 Value character(Runtime& rt, const Value& owner, std::int64_t index) {
   const auto& s = owner.as<StringObject>();
-  rt.budget.work(s.ascii ? 0 : s.text.size());
+  rt.budget.read(s.ascii ? 0 : s.text.size());
   const std::size_t begin =
       s.ascii ? static_cast<std::size_t>(index) : byte_of_char(s.text, static_cast<std::size_t>(index));
   return rt.like(owner, s.text.substr(begin, utf8_at(s.text, begin).bytes));
@@ -185,7 +186,7 @@ std::string sliced_text(Runtime& rt, const StringObject& s, const Steps& steps) 
   const auto first = static_cast<std::size_t>(steps.start);
   if (steps.count == 0) return {};
   if (steps.step == 1) {
-    rt.budget.work(s.text.size());
+    rt.budget.read(s.ascii ? 0 : s.text.size());
     const std::size_t begin = s.ascii ? first : byte_of_char(s.text, first);
     const std::string_view rest = std::string_view(s.text).substr(begin);
     const std::size_t bytes = s.ascii ? steps.count : byte_of_char(rest, steps.count);
@@ -235,7 +236,7 @@ Value item(Runtime& rt, const Value& owner, const Value& key) {
 Value slice(Runtime& rt, const Value& owner, const Value& start, const Value& stop, const Value& step) {
   if (owner.is(Kind::undefined)) fail(owner.as<UndefinedObject>().message);
   if (!can_be_indexed(owner)) fail(fmt::format("'{}' object cannot be sliced", type_name(owner)));
-  rt.budget.work(owner.is_str() ? owner.text().size() : 0);
+  rt.budget.read(owner.is_str() && !owner.as<StringObject>().ascii ? owner.text().size() : 0);
   const Steps steps = steps_of(*length(owner), start, stop, step);
   if (owner.is_str()) return rt.like(owner, sliced_text(rt, owner.as<StringObject>(), steps));
   const auto& s = owner.as<SequenceObject>();

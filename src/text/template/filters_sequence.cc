@@ -36,7 +36,7 @@ Value Path::of(Runtime& rt, const Value& v, const Value* otherwise) const {
 
 Value without_case(Runtime& rt, const Value& v) {
   if (!v.is_str()) return v;
-  rt.budget.work(v.text().size());
+  rt.budget.read(v.text().size());
   return rt.str(to_lower(v.text()));
 }
 
@@ -188,7 +188,7 @@ Value items(Runtime& rt, const Args& args) {
 
 Value length(Runtime& rt, const Args& args) {
   const Params p("length", args, {"obj"}, 1);
-  rt.budget.work(p.at(0).is_str() ? p.at(0).text().size() : 0);
+  rt.budget.read(p.at(0).is_str() ? p.at(0).text().size() : 0);
   const auto n = jinja::length(p.at(0));
   if (!n) fail(fmt::format("object of type '{}' has no len()", type_name(p.at(0))));
   return Value::integer(*n);

@@ -17,7 +17,7 @@ Value soft(Runtime& rt, const Value& v) {
 Value mapped(Runtime& rt, const Args& args, std::string_view name, std::string (*map)(std::string_view)) {
   const Params p(name, args, {"s"}, 1);
   const Value v = soft(rt, p.at(0));
-  rt.budget.work(v.text().size() * 2);
+  rt.budget.read(v.text().size());
   rt.budget.require(v.text().size());
   return rt.like(v, map(v.text()));
 }
@@ -39,7 +39,7 @@ Value title(Runtime& rt, const Args& args) {
   const Params p("title", args, {"s"}, 1);
   const Value v = soft(rt, p.at(0));
   const std::string_view text = v.text();
-  rt.budget.work(text.size() * 2);
+  rt.budget.read(text.size());
   rt.budget.require(text.size());
   std::string out;
   for (std::size_t pos = 0; pos < text.size();) {
@@ -61,7 +61,7 @@ Value title(Runtime& rt, const Args& args) {
 Value trim(Runtime& rt, const Args& args) {
   const Params p("trim", args, {"value", "chars"}, 1);
   const Value v = soft(rt, p.at(0));
-  rt.budget.work(v.text().size());
+  rt.budget.read(v.text().size());
   const bool space = !p[1] || p[1]->is(Kind::none);
   return rt.like(v,
                  std::string(space ? strip_space(v.text(), Side::both) : strip_chars(v.text(), p.text(1), Side::both)));
@@ -141,7 +141,7 @@ Value truncate(Runtime& rt, const Args& args) {
   const std::int64_t leeway = p[4] && !p[4]->is(Kind::none) ? p.integer(4) : 5;
   if (length < end_chars) fail(fmt::format("truncate(): expected a length of at least {}, got {}", end_chars, length));
   if (leeway < 0) fail("truncate(): expected a leeway of at least 0");
-  rt.budget.work(text.size());
+  rt.budget.read(text.size());
   if (static_cast<std::int64_t>(count_chars(text)) - leeway <= length) return p.at(0);
   std::string_view kept = text.substr(0, byte_of_char(text, static_cast<std::size_t>(length - end_chars)));
   if (!p.flag(2)) kept = kept.substr(0, kept.rfind(' '));
@@ -151,7 +151,7 @@ Value truncate(Runtime& rt, const Args& args) {
 Value wordcount(Runtime& rt, const Args& args) {
   const Params p("wordcount", args, {"s"}, 1);
   const Value v = soft(rt, p.at(0));
-  rt.budget.work(v.text().size());
+  rt.budget.read(v.text().size());
   std::int64_t words = 0;
   bool inside = false;
   for (std::size_t pos = 0; pos < v.text().size();) {

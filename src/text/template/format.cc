@@ -271,7 +271,8 @@ class PercentFormat {
 
 class BraceFormat {
  public:
-  BraceFormat(Runtime& rt, const Args& args) : rt_(rt), args_(args) {}
+  // `like`: the whole format; where it is Markup, what goes into it is escaped.
+  BraceFormat(Runtime& rt, const Args& args, const Value& like) : rt_(rt), args_(args), like_(like) {}
 
   std::string run(std::string_view format, int nested) {
     if (nested > 2) fail("Max string recursion exceeded");
@@ -318,7 +319,8 @@ class BraceFormat {
       rest.remove_prefix(2);
     }
     if (rest.starts_with(':')) rest.remove_prefix(1);
-    return laid_out(v, run(rest, nested + 1));
+    const std::string out = laid_out(v, run(rest, nested + 1));
+    return like_.is_markup() && !v.is_markup() ? escape_html(rt_, out) : out;
   }
 
   Value value_of(std::string_view path) {
@@ -415,6 +417,7 @@ class BraceFormat {
 
   Runtime& rt_;
   const Args& args_;
+  const Value& like_;
   std::size_t automatic_ = 0;
 };
 
@@ -424,9 +427,9 @@ std::string percent_format(Runtime& rt, std::string_view format, const Value& ar
   return PercentFormat(rt, format, args, like).run();
 }
 
-std::string brace_format(Runtime& rt, std::string_view format, const Args& args) {
-  rt.budget.work(format.size());
-  return BraceFormat(rt, args).run(format, 0);
+std::string brace_format(Runtime& rt, const Value& format, const Args& args) {
+  rt.budget.work(format.text().size());
+  return BraceFormat(rt, args, format).run(format.text(), 0);
 }
 
 }  // namespace lode::text::jinja

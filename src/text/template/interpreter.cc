@@ -110,11 +110,14 @@ struct LoopCloser {
 
 Interpreter::Flow Interpreter::run_loop(const Stmt& s, const Value& iterable, std::int64_t depth0) {
   auto items = std::make_shared<const Values>(filtered(s, iterate(*this, iterable)));
-  if (items->empty()) {
-    if (s.blocks.size() < 2) return Flow::next;
-    Frame frame(*this, scope_);
-    return run_block(s.blocks[1]);
-  }
+  const bool finished = !items->empty() && run_rounds(s, std::move(items), depth0);
+  if (finished || s.blocks.size() < 2) return Flow::next;
+  Frame frame(*this, scope_);
+  return run_block(s.blocks[1]);
+}
+
+// Whether a round came to the body's end: jinja2 runs `else` where none did, also after a break or continue.
+bool Interpreter::run_rounds(const Stmt& s, std::shared_ptr<const Values> items, std::int64_t depth0) {
   auto loop = std::make_shared<LoopObject>();
   charge(*loop, sizeof(LoopObject) + items->size() * sizeof(Value));
   set_depth(*loop, 0);
@@ -128,15 +131,18 @@ Interpreter::Flow Interpreter::run_loop(const Stmt& s, const Value& iterable, st
   }
   const LoopCloser closer{*loop};
   Frame frame(*this, scope_);
+  bool finished = false;
   for (std::size_t i = 0; i < items->size(); ++i) {
     budget.step();
     if (i > 0) frame.renew();
     loop->index0 = static_cast<std::int64_t>(i);
     if (program_.loop >= 0) assign_name(program_.loop, Value(Kind::loop, loop));
     assign(*s.targets[0], (*items)[i]);
-    if (run_block(s.blocks[0]) == Flow::broke) break;
+    const Flow flow = run_block(s.blocks[0]);
+    if (flow == Flow::broke) break;
+    finished |= flow == Flow::next;
   }
-  return Flow::next;
+  return finished;
 }
 
 void Interpreter::run_set(const Stmt& s) {

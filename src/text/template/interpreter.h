@@ -55,6 +55,7 @@ class Interpreter : public Runtime {
   void run_output(const Stmt& s);
   Flow run_condition(const Stmt& s);
   Flow run_loop(const Stmt& s, const Value& iterable, std::int64_t depth0);
+  bool run_rounds(const Stmt& s, std::shared_ptr<const Values> items, std::int64_t depth0);
   Values filtered(const Stmt& s, Values items);
   void run_set(const Stmt& s);
   Flow run_captured(const Stmt& s);  // set_block, filter_block

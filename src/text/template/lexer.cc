@@ -138,6 +138,7 @@ class Lexer {
   }
 
   void comment(int start_line) {
+    if (pos_ == text_.size()) return;  // jinja2 does not miss the end of an empty comment at the text's end.
     const std::size_t close = text_.find("#}", pos_);
     if (close == npos) fail_at(start_line, "the comment has no end; expected '#}'");
     const bool has_sign = close > pos_ && (text_[close - 1] == '-' || text_[close - 1] == '+');
@@ -145,6 +146,7 @@ class Lexer {
   }
 
   void raw() {
+    if (pos_ == text_.size()) return;  // As for comments.
     const int start_line = line_;
     for (std::size_t tag = pos_; (tag = text_.find("{%", tag)) != npos; ++tag) {
       std::size_t p = tag + 2;
@@ -244,10 +246,12 @@ class Lexer {
       advance_to(end);
       return;
     }
-    integer(std::move(text), whole);
+    integer(whole);
   }
 
-  void integer(std::string text, std::size_t end) {
+  void integer(std::size_t end) {
+    std::string text(text_.substr(pos_, end - pos_));
+    std::erase(text, '_');
     int base = 10;
     const char kind = text == "0" && end < text_.size() ? static_cast<char>(text_[end] | 0x20) : '\0';
     if (kind == 'x' || kind == 'o' || kind == 'b') {

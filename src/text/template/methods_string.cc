@@ -11,7 +11,7 @@ namespace {
 
 // The whole of `self`, charged as work once.
 std::string_view subject(Runtime& rt, const Value& self) {
-  rt.budget.work(self.text().size() * 2);
+  rt.budget.read(self.text().size());
   return self.text();
 }
 
@@ -214,7 +214,7 @@ Values split_space(Runtime& rt, const Value& self, std::int64_t limit) {
     parts.push_back(rt.like(self, std::string(rest.substr(0, end))));
     rest = strip_space(rest.substr(end), Side::left);
   }
-  if (!rest.empty()) parts.push_back(rt.like(self, std::string(strip_space(rest, Side::right))));
+  if (!rest.empty()) parts.push_back(rt.like(self, std::string(rest)));  // White space at its end stays.
   return parts;
 }
 
@@ -404,7 +404,7 @@ Value isidentifier(Runtime& rt, const Value& self, const Args&) {
 }
 
 Value format(Runtime& rt, const Value& self, const Args& args) {
-  return rt.like(self, brace_format(rt, self.text(), args));
+  return rt.like(self, brace_format(rt, self, args));
 }
 Value format_map(Runtime& rt, const Value& self, const Args& args) {
   const Params p("format_map", args, {"mapping"}, 1);
@@ -413,7 +413,7 @@ Value format_map(Runtime& rt, const Value& self, const Args& args) {
   for (const auto& [key, value] : p.at(0).as<DictObject>().items) {
     if (key.is_str()) named.named.emplace_back(key.text(), value);
   }
-  return rt.like(self, brace_format(rt, self.text(), named));
+  return rt.like(self, brace_format(rt, self, named));
 }
 
 struct Entry {

@@ -54,6 +54,7 @@ Parser::Nested::Nested(Parser& parser) : parser_(parser) {
 std::unique_ptr<Program> Parser::parse() {
   program_ = std::make_unique<Program>();
   program_->body = block_until({"", 1, {}});
+  if (!missing_.empty()) throw missing_.front();
   const auto known = [this](const char* name) {
     const auto it = symbols_.find(name);
     return it == symbols_.end() ? -1 : it->second;
@@ -163,7 +164,9 @@ Stmt Parser::condition() {
 
 Stmt Parser::loop() {
   Stmt s{StmtKind::loop, take().line};
+  ++loops_;
   s.targets.push_back(target(Spaces::none, "in"));
+  --loops_;
   expect_name("in");
   s.values.push_back(tuple(Condition::none, "recursive"));
   const int soft = std::exchange(soft_, 0);
@@ -197,7 +200,9 @@ void Parser::signature(MacroNode& macro) {
   while (!is_op(")")) {
     if (!macro.params.empty()) expect_op(",");
     const int line = now().line;
-    macro.params.push_back(symbol(identifier("a parameter's name")));
+    const std::string name = identifier("a parameter's name");
+    macro.params.push_back(symbol(name));
+    if (name == "caller" && !is_op("=")) fail_at(line, "the parameter 'caller' needs a default");
     if (take_op("=")) macro.defaults.push_back(expression());
     else if (!macro.defaults.empty()) fail_at(line, "a parameter without a default follows one with a default");
   }

@@ -115,6 +115,7 @@ class Parser {
   int loops_ = 0;  // Open around this point, within the macro.
   // Inside an `if`, a filter that does not exist is an error when it is reached; elsewhere at once. So has jinja2 it.
   int soft_ = 0;
+  std::vector<Fault> missing_;      // What is an error at once, unless an `if` comes to follow it.
   std::vector<MacroNode*> macros_;  // Open around this point.
   std::unique_ptr<Program> program_;
   std::unordered_map<std::string, int> symbols_;

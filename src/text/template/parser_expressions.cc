@@ -88,8 +88,10 @@ ExprPtr Parser::parenthesized() {
 
 ExprPtr Parser::conditional() {
   const int line = now().line;
+  const std::size_t missing_before = missing_.size();
   ExprPtr value = either();
   while (take_name("if")) {
+    missing_.resize(missing_before);
     auto e = node(ExprKind::conditional, line);
     ++soft_;
     e->items.push_back(either());
@@ -391,12 +393,14 @@ std::unique_ptr<CallArgs> Parser::arguments() {
 
 void Parser::check_filter(Expr& e) {
   e.filter = find_filter(e.text);
-  if (!e.filter && soft_ == 0) fail_at(e.line, fmt::format("there is no filter '{}'", e.text));
+  if (e.filter || soft_ > 0) return;
+  missing_.push_back({Code::invalid_argument, fmt::format("there is no filter '{}'", e.text), e.line});
 }
 
 void Parser::check_test(Expr& e) {
   e.test = find_test(e.text);
-  if (!e.test && soft_ == 0) fail_at(e.line, fmt::format("there is no test '{}'", e.text));
+  if (e.test || soft_ > 0) return;
+  missing_.push_back({Code::invalid_argument, fmt::format("there is no test '{}'", e.text), e.line});
 }
 
 ExprPtr Parser::filter(ExprPtr base) {
@@ -454,6 +458,7 @@ ExprPtr Parser::one_target(Spaces spaces) {
   if (std::find(kConstants.begin(), kConstants.end(), name) != kConstants.end()) {
     fail_at(line, fmt::format("expected a name to assign to, found '{}'", name));
   }
+  if (name == "loop" && loops_ > 0) fail_at(line, "'loop' cannot be assigned to inside a loop");
   auto e = node(ExprKind::name, line);
   e->name = symbol(name);
   if (spaces == Spaces::allowed && take_op(".")) {

@@ -152,7 +152,7 @@ Value slice(Runtime& rt, const Value& owner, const Value& start, const Value& st
 
 // ---- format.cc
 std::string percent_format(Runtime& rt, std::string_view format, const Value& args, const Value& like);
-std::string brace_format(Runtime& rt, std::string_view format, const Args& args);
+std::string brace_format(Runtime& rt, const Value& format, const Args& args);
 
 // ---- strings.cc
 std::string replaced(Runtime& rt, std::string_view text, std::string_view old, std::string_view with,
