@@ -53,6 +53,7 @@ Value Interpreter::eval(const Expr& e) {
 
 Value Interpreter::eval_name(const Expr& e) {
   for (const Scope* s = scope_; s; s = s->parent) {
+    budget.step(static_cast<std::int64_t>(s->values.size() / 32));
     for (const auto& [name, value] : s->values) {
       if (name == e.name) return value;
     }

@@ -122,7 +122,7 @@ Value indent(Runtime& rt, const Args& args) {
   const std::string text = std::string(p.text(0)) + '\n';
   Sink out(rt.budget);
   std::size_t i = 0;
-  for (const std::string_view line : lines_of(text, LineEnds::drop)) {
+  for (const std::string_view line : lines_of(rt, text, LineEnds::drop)) {
     if (i > 0) out.put('\n');
     const bool indented = i == 0 ? p.flag(2) : (p.flag(3) || !line.empty());
     if (indented) out.put(by.text());

@@ -205,6 +205,7 @@ Interpreter::Flow Interpreter::run_with(const Stmt& s) {
 }
 
 void Interpreter::assign_name(int name, Value value) {
+  budget.step(static_cast<std::int64_t>(scope_->values.size() / 32));
   for (auto& [key, old] : scope_->values) {
     if (key == name) {
       old = std::move(value);
@@ -277,6 +278,7 @@ Value Interpreter::recurse(const LoopObject& loop, const Args& args) {
 void Interpreter::bind(const MacroNode& node, const Args& args) {
   std::vector<bool> used(args.named.size(), false);
   const auto named = [&](std::string_view name) -> const Value* {
+    budget.step(static_cast<std::int64_t>(args.named.size() / 8));
     for (std::size_t i = 0; i < args.named.size(); ++i) {
       if (args.named[i].first != name) continue;
       used[i] = true;

@@ -45,6 +45,7 @@ Value stripped(Runtime& rt, const Value& self, const Args& args, std::string_vie
   const Params p(name, args, {"chars"}, 0);
   const std::string_view text = subject(rt, self);
   const bool space = !p[0] || p[0]->is(Kind::none);
+  if (!space) rt.budget.require(p.text(0).size() * sizeof(char32_t));
   return rt.like(self, std::string(space ? strip_space(text, side) : strip_chars(text, p.text(0), side)));
 }
 Value strip(Runtime& rt, const Value& self, const Args& a) {
@@ -223,7 +224,10 @@ Values rsplit_space(Runtime& rt, const Value& self, std::int64_t limit) {
   std::vector<std::string_view> words;
   for (std::size_t pos = 0, begin = 0; pos <= rest.size();) {  // Forwards: a character's start is found only so.
     const bool end = pos == rest.size() || is_space(utf8_at(rest, pos).code);
-    if (end && pos > begin) words.push_back(rest.substr(begin, pos - begin));
+    if (end && pos > begin) {
+      words.push_back(rest.substr(begin, pos - begin));
+      if (words.size() % 1024 == 0) rt.budget.require(words.size() * 2 * sizeof(words[0]));
+    }
     if (pos == rest.size()) break;
     pos += utf8_at(rest, pos).bytes;
     if (end) begin = pos;
@@ -260,7 +264,7 @@ Value splitlines(Runtime& rt, const Value& self, const Args& args) {
   const Params p("splitlines", args, {"keepends"}, 0);
   subject(rt, self);
   Values lines;
-  for (const std::string_view line : lines_of(self.text(), p.flag(0) ? LineEnds::keep : LineEnds::drop)) {
+  for (const std::string_view line : lines_of(rt, self.text(), p.flag(0) ? LineEnds::keep : LineEnds::drop)) {
     lines.push_back(rt.like(self, std::string(line)));
   }
   return rt.list(std::move(lines));

@@ -12,6 +12,7 @@ namespace {
 
 // Chains such as a + b + c are deep to the left: running them recurses, so they have a bound of their own.
 constexpr int kTreeDepthMax = 500;
+constexpr std::size_t kNamedMax = 1000;  // Arguments of one call: each is compared with those before it.
 
 struct OpName {
   std::string_view text;
@@ -378,6 +379,7 @@ std::unique_ptr<CallArgs> Parser::arguments() {
       require(!args->double_star);
       std::string name = std::move(take().text);
       take();
+      if (args->named.size() >= kNamedMax) fail_at(line, fmt::format("more than {} named arguments", kNamedMax));
       for (const auto& other : args->named) {
         if (other.first == name) fail_at(line, fmt::format("the argument '{}' is given twice", name));
       }

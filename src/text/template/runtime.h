@@ -158,8 +158,8 @@ std::string brace_format(Runtime& rt, const Value& format, const Args& args);
 std::string replaced(Runtime& rt, std::string_view text, std::string_view old, std::string_view with,
                      std::int64_t count);  // count < 0: all
 enum class LineEnds { keep, drop };
-std::vector<std::string_view> lines_of(std::string_view text, LineEnds ends);  // str.splitlines
-enum class Pad { left, right, center };                                        // Where the fill goes.
+std::vector<std::string_view> lines_of(Runtime& rt, std::string_view text, LineEnds ends);  // str.splitlines
+enum class Pad { left, right, center };                                                     // Where the fill goes.
 std::string padded_text(Runtime& rt, std::string_view text, std::int64_t width, std::string_view fill, Pad pad);
 bool all_cased(std::string_view text, Case wanted);  // Some characters have a case, and all those this one.
 

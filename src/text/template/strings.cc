@@ -32,7 +32,7 @@ std::string replaced(Runtime& rt, std::string_view text, std::string_view old, s
   return out.take();
 }
 
-std::vector<std::string_view> lines_of(std::string_view text, LineEnds ends) {
+std::vector<std::string_view> lines_of(Runtime& rt, std::string_view text, LineEnds ends) {
   std::vector<std::string_view> lines;
   std::size_t begin = 0;
   for (std::size_t pos = 0; pos < text.size();) {
@@ -42,6 +42,8 @@ std::vector<std::string_view> lines_of(std::string_view text, LineEnds ends) {
       continue;
     }
     lines.push_back(text.substr(begin, pos - begin + (ends == LineEnds::keep ? bytes : 0)));
+    rt.budget.step();
+    if (lines.size() % 1024 == 0) rt.budget.require(lines.size() * 2 * sizeof(lines[0]));
     pos += bytes;
     begin = pos;
   }
@@ -50,6 +52,7 @@ std::vector<std::string_view> lines_of(std::string_view text, LineEnds ends) {
 }
 
 std::string padded_text(Runtime& rt, std::string_view text, std::int64_t width, std::string_view fill, Pad pad) {
+  rt.budget.read(text.size());
   const auto size = static_cast<std::int64_t>(count_chars(text));
   const std::int64_t missing = std::max<std::int64_t>(width - size, 0);
   // Python puts the odd space of a centred text left where the width is odd.

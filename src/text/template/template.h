@@ -29,7 +29,7 @@ struct RenderLimits {
   std::int64_t steps_max = 20'000'000;                    // One a node visited, one more each 256 bytes copied.
   std::size_t output_bytes_max = std::size_t{32} << 20;   // Of the prompt, and of each captured block.
   std::size_t memory_bytes_max = std::size_t{256} << 20;  // Of live values and buffers, within a factor of two.
-  int depth_max = 1500;  // Nested visits, macro calls included: about 1 MB of stack in a release build.
+  int depth_max = 1500;  // Nested visits, macro calls included: under 512 KiB of stack in a release build.
 };
 
 // A local date and time, as people write it.

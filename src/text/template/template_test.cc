@@ -237,10 +237,22 @@ TEST(TemplateBounds, HostileTemplatesEnd) {
   expect_exhausted(repeated("{% if 1 %}", 5000) + repeated("{% endif %}", 5000));
   expect_exhausted(
       "{{ range(9999)|map('string')|list|length }}{% for i in range(99999) %}{{ 'a' * 100000 }}{% endfor %}");
+  expect_exhausted("{{ ('\\n' * 33000000).splitlines()|length }}");
+  expect_exhausted("{{ (' a' * 16000000).rsplit()|length }}");
   expect_exhausted("{{ 'a' }}", {.steps_max = 1});
   expect_exhausted("{{ 'aaaa' * 100 }}", {.output_bytes_max = 100});
   expect_exhausted("{% set x = 'aaaa' * 1000 %}", {.memory_bytes_max = 1000});
   expect_exhausted(std::string((std::size_t{1} << 20) + 1, 'x'));
+}
+
+TEST(TemplateBounds, ManyNamesAndArgumentsEnd) {
+  std::string names, arguments;
+  for (int i = 0; i < 20'000; ++i) {
+    names += "{% set a" + std::to_string(i) + " = 1 %}";
+    arguments += "a" + std::to_string(i) + "=1,";
+  }
+  EXPECT_EQ(rendered(names + "{{ a9 }}"), "1");
+  EXPECT_EQ(rendered("{{ f(" + arguments + ") }}"), "parse error: line 1: more than 1000 named arguments");
 }
 
 TEST(TemplateBounds, SearchesAreLinear) {
