@@ -223,8 +223,20 @@ Value reverse(Runtime& rt, const Args& args) {
   return v.is(Kind::generator) || v.is(Kind::undefined) ? rt.list(std::move(all)) : rt.generator(std::move(all));
 }
 
-Value batch(Runtime& rt, const Args& args) {
-  const Params p("batch", args, {"value", "linecount", "fill_with"}, 2);
+namespace {
+
+// What `make` returns as a generator; its error comes when the items are asked for.
+template <typename Make>
+Value late(Runtime& rt, const Make& make) {
+  try {
+    return rt.generator(make());
+  } catch (Fault& fault) {
+    if (fault.code == Code::resource_exhausted) throw;
+    return rt.generator({}, std::move(fault));
+  }
+}
+
+Values batches(Runtime& rt, const Params& p) {
   const std::int64_t size = p.integer(1);
   Values out, row;
   for (const Value& v : iterate(rt, p.at(0))) {
@@ -240,11 +252,10 @@ Value batch(Runtime& rt, const Args& args) {
     }
     out.push_back(rt.list(std::move(row)));
   }
-  return rt.generator(std::move(out));
+  return out;
 }
 
-Value slice(Runtime& rt, const Args& args) {
-  const Params p("slice", args, {"value", "slices", "fill_with"}, 2);
+Values slices_of(Runtime& rt, const Params& p) {
   const Values all = iterate(rt, p.at(0));
   const std::int64_t slices = p.integer(1), count = static_cast<std::int64_t>(all.size());
   if (slices == 0) fail("integer division or modulo by zero");
@@ -258,15 +269,25 @@ Value slice(Runtime& rt, const Args& args) {
     out.push_back(rt.list(std::move(part)));
     begin = end;
   }
-  return rt.generator(std::move(out));
+  return out;
+}
+
+}  // namespace
+
+Value batch(Runtime& rt, const Args& args) {
+  const Params p("batch", args, {"value", "linecount", "fill_with"}, 2);
+  return late(rt, [&] { return batches(rt, p); });
+}
+
+Value slice(Runtime& rt, const Args& args) {
+  const Params p("slice", args, {"value", "slices", "fill_with"}, 2);
+  return late(rt, [&] { return slices_of(rt, p); });
 }
 
 Value sort(Runtime& rt, const Args& args) {
   const Params p("sort", args, {"value", "reverse", "case_sensitive", "attribute"}, 1);
-  std::vector<std::pair<Value, Value>> keyed;
-  const bool several = p[3] && p[3]->is_str() && p[3]->text().find(',') != std::string_view::npos;
-  if (several) {
-    std::vector<Path> paths;
+  std::vector<Path> paths;  // Of "a,b": one each.
+  if (p[3] && p[3]->is_str()) {
     const std::string_view text = p[3]->text();
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find(',', begin), text.size());
@@ -274,16 +295,17 @@ Value sort(Runtime& rt, const Args& args) {
       paths.emplace_back(rt, &part);
       begin = end + 1;
     }
-    for (const Value& v : iterate(rt, p.at(0))) {
-      Values keys;
-      for (const Path& path : paths) {
-        const Value key = path.of(rt, v);
-        keys.push_back(p.flag(2) ? key : without_case(rt, key));
-      }
-      keyed.emplace_back(rt.list(std::move(keys)), v);
-    }
   } else {
-    keyed = with_keys(rt, p.at(0), Path(rt, p[3]), nullptr, p.flag(2));
+    paths.emplace_back(rt, p[3]);
+  }
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const Value& v : iterate(rt, p.at(0))) {
+    Values keys;  // A list even of one: equal keys that have no order are no error so.
+    for (const Path& path : paths) {
+      const Value key = path.of(rt, v);
+      keys.push_back(p.flag(2) ? key : without_case(rt, key));
+    }
+    keyed.emplace_back(rt.list(std::move(keys)), v);
   }
   sort_by(rt, keyed, p.flag(1) ? Order::descending : Order::ascending);
   Values out;

@@ -134,15 +134,15 @@ Value indent(Runtime& rt, const Args& args) {
 
 Value truncate(Runtime& rt, const Args& args) {
   const Params p("truncate", args, {"s", "length", "killwords", "end", "leeway"}, 1);
-  const std::string_view text = p.text(0);
   const std::string end = p[3] ? std::string(p.text(3)) : "...";
   const auto end_chars = static_cast<std::int64_t>(count_chars(end));
   const std::int64_t length = p.integer_or(1, 255);
   const std::int64_t leeway = p[4] && !p[4]->is(Kind::none) ? p.integer(4) : 5;
   if (length < end_chars) fail(fmt::format("truncate(): expected a length of at least {}, got {}", end_chars, length));
   if (leeway < 0) fail("truncate(): expected a leeway of at least 0");
-  rt.budget.read(text.size());
-  if (static_cast<std::int64_t>(count_chars(text)) - leeway <= length) return p.at(0);
+  rt.budget.read(p.at(0).is_str() ? p.at(0).text().size() : 0);
+  if (const auto size = jinja::length(p.at(0)); size && *size - leeway <= length) return p.at(0);  // A short list, too.
+  const std::string_view text = p.text(0);
   std::string_view kept = text.substr(0, byte_of_char(text, static_cast<std::size_t>(length - end_chars)));
   if (!p.flag(2)) kept = kept.substr(0, kept.rfind(' '));
   return rt.like(p.at(0), std::string(kept) + end);

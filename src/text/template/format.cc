@@ -126,6 +126,12 @@ std::string text_as(Runtime& rt, Spec spec, std::string_view text) {
 
 // ---- %
 
+bool is_list_or_range(const Value& v) {
+  if (!v.is(Kind::sequence)) return false;
+  const Flavor f = v.as<SequenceObject>().flavor;
+  return f == Flavor::list || f == Flavor::range;
+}
+
 class PercentFormat {
  public:
   PercentFormat(Runtime& rt, std::string_view format, const Value& args, const Value& like)
@@ -142,7 +148,8 @@ class PercentFormat {
       if (percent < format_.size()) conversion();
     }
     const std::size_t given = tuple_ ? args_.as<SequenceObject>().items.size() : 1;
-    const bool lenient = args_.is(Kind::dict) || (args_.is(Kind::sequence) && !tuple_);
+    // Python takes what can be subscripted for a mapping, of which not all need be used.
+    const bool lenient = args_.is(Kind::dict) || args_.is(Kind::undefined) || is_list_or_range(args_);
     if (!lenient && !by_name_ && used_ < given) fail("not all arguments converted during string formatting");
     return out_.take();
   }
