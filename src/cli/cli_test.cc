@@ -62,7 +62,7 @@ class Scratch {
 TEST(CliTest, VersionAndHelp) {
   EXPECT_EQ(lode({"--version"}).code, 0);
   EXPECT_TRUE(lode({"--version"}).out.starts_with("lode "));
-  for (const char* command : {"run", "serve", "bench", "info", "plan", "eval", "tokenize"}) {
+  for (const char* command : {"run", "serve", "bench", "info", "plan", "eval", "tokenize", "template"}) {
     const Outcome help = lode({command, "--help"});
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_NE(help.out.find("Usage: lode " + std::string(command)), std::string::npos) << help.out;
@@ -130,6 +130,52 @@ TEST(CliTest, FilesThatAreNoModelsGiveOneLine) {
     expect_one_line(lode({command, scratch.write("text.gguf", std::string(5000, 'x')).string()}), 1);
     expect_one_line(lode({command, (scratch / ".").string()}), 1);
   }
+}
+
+TEST(CliTest, TemplateRendersACase) {
+  Scratch scratch;
+  const std::string t =
+      scratch.write("t.jinja", "{% for m in messages %}\n{{ m.role }}: {{ m.content }}\n{% endfor %}\n").string();
+  const std::string variables = R"({"messages":[{"role":"user","content":"Grüße\n"}]})";
+  const std::string c = scratch.write("c.json", variables).string();
+  const Outcome plain = lode({"template", t, c});
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  EXPECT_EQ(plain.out, "user: Grüße\n\n");  // Byte for byte: no line end is added.
+  const std::string golden = scratch.write("g.json", R"({"name":"x","input":)" + variables + "}").string();
+  EXPECT_EQ(lode({"template", t, golden}).out, plain.out);
+
+  const std::string clock = scratch.write("clock.jinja", "{{ strftime_now('%d %b %Y %H:%M:%S') }}").string();
+  EXPECT_EQ(lode({"template", clock, c, "--now", "2026-01-02"}).out, "02 Jan 2026 00:00:00");
+  EXPECT_EQ(lode({"template", clock, c, "--now", "2026-01-02T15:04:05"}).out, "02 Jan 2026 15:04:05");
+  EXPECT_EQ(lode({"template", clock, c}).out.size(), 20u);
+  expect_one_line(lode({"template", clock, c, "--now", "2026-13-02"}), 1);
+  expect_one_line(lode({"template", clock, c, "--now", "soon"}), 1);
+}
+
+TEST(CliTest, TemplateErrorsAreOneLine) {
+  Scratch scratch;
+  const std::string t = scratch.write("t.jinja", "a\n{% if x %}").string();
+  const std::string c = scratch.write("c.json", "{}").string();
+  expect_one_line(lode({"template", t, c}), 1);
+  EXPECT_NE(lode({"template", t, c}).err.find("line 2: expected 'endif'"), std::string::npos);
+  expect_one_line(lode({"template", t, scratch.write("bad.json", "{").string()}), 1);
+  expect_one_line(
+      lode({"template", scratch.write("fine.jinja", "x").string(), scratch.write("list.json", "[]").string()}), 1);
+  expect_one_line(lode({"template", t, (scratch / "missing").string()}), 1);
+  expect_one_line(lode({"template", (scratch / "missing").string(), c}), 1);
+  expect_one_line(lode({"template", scratch.write("x.gguf", "GGUF\3").string(), c}), 1);
+  expect_one_line(lode({"template"}), 2);
+}
+
+TEST(CliTest, TemplateOfAGguf) {
+  const fs::path model = test::models() / "SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (!fs::exists(model)) GTEST_SKIP() << "no " << model;
+  Scratch scratch;
+  const std::string c =
+      scratch.write("c.json", R"({"messages":[{"role":"user","content":"Hi"}],"add_generation_prompt":true})").string();
+  const Outcome outcome = lode({"template", model.string(), c});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.ends_with("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")) << outcome.out;
 }
 
 TEST(CliTest, TokenizeMatchesTheGoldens) {

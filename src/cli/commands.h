@@ -15,6 +15,7 @@ void add_info_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
+void add_template_command(CLI::App& app);
 
 // Prints "lode: <message>" on stderr as one line and ends the program with code 1.
 [[noreturn]] void fail(const Status& status);

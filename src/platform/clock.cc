@@ -31,4 +31,11 @@ Clock& system_clock() {
   return clock;
 }
 
+std::tm local_time(std::int64_t wall_seconds) {
+  std::tm out{};
+  const auto seconds = static_cast<std::time_t>(wall_seconds);
+  localtime_r(&seconds, &out);
+  return out;
+}
+
 }  // namespace lode::platform

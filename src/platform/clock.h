@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 
 namespace lode::platform {
 
@@ -13,5 +14,8 @@ class Clock {
   virtual void sleep_ns(std::int64_t ns) = 0;
 };
 Clock& system_clock();
+
+// The date and time of a wall clock's seconds where this machine stands.
+std::tm local_time(std::int64_t wall_seconds);
 
 }  // namespace lode::platform
