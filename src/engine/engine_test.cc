@@ -1,7 +1,6 @@
 // The engine on tiny models with known weights: exactness across batching, preemption, restart; cancel; limits.
 #include "engine/engine.h"
 
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -9,41 +8,14 @@
 #include <gtest/gtest.h>
 
 #include "base/test_data.h"
+#include "engine/test_collector.h"
 
 namespace lode::engine {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Collects a request's events; wait() returns after the last one.
-struct Collector {
-  std::mutex mutex;
-  std::condition_variable ready;
-  std::string text;
-  std::vector<TokenInfo> tokens;
-  std::vector<Event> progress;
-  bool over = false;
-  Event last;
-
-  EventSink sink() {
-    return [this](Event&& e) {
-      const std::lock_guard lock(mutex);
-      ASSERT_FALSE(over) << "an event after the last one";
-      text += e.text;
-      tokens.insert(tokens.end(), e.tokens.begin(), e.tokens.end());
-      if (e.kind == Event::Kind::progress) progress.push_back(e);
-      if (e.kind == Event::Kind::finished || e.kind == Event::Kind::failed) {
-        last = std::move(e);
-        over = true;
-      }
-      ready.notify_all();
-    };
-  }
-  void wait() {
-    std::unique_lock lock(mutex);
-    ASSERT_TRUE(ready.wait_for(lock, std::chrono::seconds(60), [&] { return over; })) << "no last event in 60 s";
-  }
-};
+using test::Collector, test::expect_same, test::prompt, test::request, test::run;
 
 class EngineTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -64,34 +36,6 @@ class EngineTest : public ::testing::TestWithParam<const char*> {
     auto e = Engine::create(options);
     EXPECT_TRUE(e.ok()) << e.status().message();
     return std::move(e).value();
-  }
-  // `n` ids that depend on `seed` from position `from` on.
-  static std::vector<TokenId> prompt(int n, int seed = 0, int from = 0) {
-    std::vector<TokenId> ids;
-    for (int i = 0; i < n; ++i) ids.push_back(5 + (i * 37 + (i >= from ? seed * 11 : 0)) % 120);
-    return ids;
-  }
-  static Request request(std::vector<TokenId> ids, int max_tokens = 24) {
-    Request r;
-    r.prompt = std::move(ids);
-    r.max_tokens = max_tokens;
-    r.sampling.temperature = 0;
-    r.top_logprobs = 5;
-    r.end_tokens = Request::EndTokens::ignore;
-    return r;
-  }
-  static void run(Engine& engine, Request r, Collector& out) {
-    ASSERT_TRUE(engine.submit(std::move(r), out.sink()).ok());
-    out.wait();
-  }
-  static void expect_same(const Collector& a, const Collector& b) {
-    EXPECT_EQ(a.text, b.text);
-    ASSERT_EQ(a.tokens.size(), b.tokens.size());
-    for (std::size_t i = 0; i < a.tokens.size(); ++i) {
-      EXPECT_EQ(a.tokens[i].id, b.tokens[i].id);
-      EXPECT_EQ(a.tokens[i].logprob, b.tokens[i].logprob);
-      EXPECT_EQ(a.tokens[i].top, b.tokens[i].top);
-    }
   }
 
   EngineOptions options;

@@ -4,14 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <thread>
 
 #include "base/test_data.h"
 #include "engine/engine.h"
+#include "engine/test_collector.h"
 #include "kernels/fake_device.h"
 
 namespace lode::engine {
@@ -31,14 +30,7 @@ Result<std::unique_ptr<kernels::Device>> open_none(const kernels::DeviceOptions&
   return Status(Code::unavailable, "no card here");
 }
 
-struct Answer {
-  std::mutex mutex;
-  std::condition_variable ready;
-  std::string text;
-  std::vector<TokenInfo> tokens;
-  bool over = false;
-  Event last;
-};
+using test::Collector, test::expect_same, test::prompt, test::request;
 
 class GpuTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -81,45 +73,17 @@ class GpuTest : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(engine.ok()) << engine.status().message();
     return std::move(engine).value();
   }
-  static std::vector<TokenId> prompt(int n, int seed = 0, int from = 0) {
-    std::vector<TokenId> ids;
-    for (int i = 0; i < n; ++i) ids.push_back(5 + (i * 37 + (i >= from ? seed * 11 : 0)) % 120);
-    return ids;
-  }
-  static void submit(Engine& engine, std::vector<TokenId> ids, Answer& out) {
-    Request r;
-    r.prompt = std::move(ids);
-    r.max_tokens = 24;
-    r.sampling.temperature = 0;
-    r.top_logprobs = 5;
-    r.end_tokens = Request::EndTokens::ignore;
-    const auto id = engine.submit(std::move(r), [&out](Event&& e) {
-      const std::lock_guard lock(out.mutex);
-      out.text += e.text;
-      out.tokens.insert(out.tokens.end(), e.tokens.begin(), e.tokens.end());
-      out.over = e.kind == Event::Kind::finished || e.kind == Event::Kind::failed;
-      if (out.over) out.last = std::move(e);
-      out.ready.notify_all();
-    });
+  static void submit(Engine& engine, std::vector<TokenId> ids, Collector& out) {
+    const auto id = engine.submit(request(std::move(ids)), out.sink());
     ASSERT_TRUE(id.ok()) << id.status().message();
   }
-  static void wait(Answer& a) {
-    std::unique_lock lock(a.mutex);
-    ASSERT_TRUE(a.ready.wait_for(lock, std::chrono::seconds(60), [&] { return a.over; }));
-    ASSERT_EQ(a.last.kind, Event::Kind::finished) << a.last.error.message();
+  static void wait(Collector& out) {
+    out.wait();
+    ASSERT_EQ(out.last.kind, Event::Kind::finished) << out.last.error.message();
   }
-  static void run(Engine& engine, std::vector<TokenId> ids, Answer& out) {
+  static void run(Engine& engine, std::vector<TokenId> ids, Collector& out) {
     submit(engine, std::move(ids), out);
     wait(out);
-  }
-  static void expect_same(const Answer& a, const Answer& b) {
-    EXPECT_EQ(a.text, b.text);
-    ASSERT_EQ(a.tokens.size(), b.tokens.size());
-    for (std::size_t i = 0; i < a.tokens.size(); ++i) {
-      EXPECT_EQ(a.tokens[i].id, b.tokens[i].id);
-      EXPECT_EQ(a.tokens[i].logprob, b.tokens[i].logprob);
-      EXPECT_EQ(a.tokens[i].top, b.tokens[i].top);
-    }
   }
 
   EngineOptions options;
@@ -132,7 +96,7 @@ TEST_P(GpuTest, ColdWarmAndBatchedEqualTheCpu) {
   EXPECT_EQ(gpu->info().isa, "fake");
   EXPECT_EQ(gpu->info().numerics_id, "fake-device");
   for (const int n : {1, 33, 200}) {
-    Answer want, cold, warm;
+    Collector want, cold, warm;
     run(*cpu, prompt(n), want);
     run(*gpu, prompt(n), cold);
     run(*gpu, prompt(n), warm);
@@ -140,7 +104,7 @@ TEST_P(GpuTest, ColdWarmAndBatchedEqualTheCpu) {
     expect_same(want, warm);
     EXPECT_EQ(warm.last.reuse.tokens_reused, (n - 1) / 32 * 32);
   }
-  Answer want[3], got[3];
+  Collector want[3], got[3];
   for (int i = 0; i < 3; ++i) run(*cpu, prompt(150 + i, i, 70), want[i]);
   for (int i = 0; i < 3; ++i) submit(*gpu, prompt(150 + i, i, 70), got[i]);
   for (int i = 0; i < 3; ++i) wait(got[i]);
@@ -151,7 +115,7 @@ TEST_P(GpuTest, ColdWarmAndBatchedEqualTheCpu) {
 
 TEST_P(GpuTest, RestoredEqualsCold) {
   options.kv_disk = disk.string();
-  Answer cold, restored;
+  Collector cold, restored;
   {
     auto engine = make();
     run(*engine, prompt(400), cold);
@@ -172,14 +136,14 @@ TEST_P(GpuTest, OverflowsIntoRamWithinTheBudget) {
   leave_for_kv(4 * kMiB);
   auto gpu = make();
   const std::uint64_t bound = std::stoull(options.vram);
-  Answer want[3], got[3];
+  Collector want[3], got[3];
   for (int i = 0; i < 3; ++i) run(*cpu, prompt(1500 + i, i, 40), want[i]);
   for (int i = 0; i < 3; ++i) submit(*gpu, prompt(1500 + i, i, 40), got[i]);
   for (int i = 0; i < 3; ++i) wait(got[i]);
   for (int i = 0; i < 3; ++i) expect_same(want[i], got[i]);
   EXPECT_LE(g_device->peak_bytes(), bound);
   // Those that have moved to RAM come back.
-  Answer again;
+  Collector again;
   run(*gpu, prompt(1500), again);
   expect_same(want[0], again);
   gpu->stop(0);  // Its last figures.
@@ -212,9 +176,9 @@ TEST_P(GpuTest, KvYieldsToTheDriver) {
   leave_for_kv(12 * kMiB);
   auto gpu = make();
   const std::uint64_t bound = std::stoull(options.vram);
-  Answer cold, warm;
+  Collector cold, warm;
   for (int seed = 1; seed < 12; ++seed) {
-    Answer other;
+    Collector other;
     run(*gpu, prompt(900, seed), other);
   }
   run(*gpu, prompt(700), cold);
@@ -231,7 +195,7 @@ TEST_P(GpuTest, KvYieldsToTheDriver) {
 // Damage that a staged read finds is computed again.
 TEST_P(GpuTest, DamageIsComputedAgain) {
   options.kv_disk = disk.string();
-  Answer cold, restored;
+  Collector cold, restored;
   {
     auto engine = make();
     run(*engine, prompt(600), cold);

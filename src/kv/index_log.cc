@@ -237,21 +237,7 @@ Status IndexLog::compact(Old old) {
     const auto record = add_record(extent);
     fresh.insert(fresh.end(), record.begin(), record.end());
   }
-  const auto temporary = folder_ / "index.log.tmp";
-  (void)fs_.unlink(temporary);  // Usually not there.
-  Status status;
-  {
-    auto file = fs_.open(temporary, {.access = platform::OpenOptions::Access::create});
-    if (!file.ok()) return file.status();
-    const std::span<const std::byte> part = fresh;
-    status = platform::write_fully(**file, {&part, 1}, 0);
-    if (status.ok()) status = (*file)->fdatasync();
-  }
-  if (status.ok()) status = fs_.rename(temporary, path_);
-  if (!status.ok()) {
-    (void)fs_.unlink(temporary);
-    return status;
-  }
+  LODE_RETURN_IF_ERROR(platform::replace_file(fs_, path_, fresh));
   file_.reset();
   bytes_ = fresh.size();
   records_ = replay.extents.size() + 1;

@@ -1,6 +1,5 @@
 #include "kv/known_models.h"
 
-#include <fmt/format.h>
 #include <openssl/sha.h>
 
 #include <utility>
@@ -82,16 +81,7 @@ Status KnownModels::remember(std::span<const platform::FileStamp> stamps, const 
   w.put(checksum(w.bytes()));
   LODE_RETURN_IF_ERROR(fs_.make_dirs(path_.parent_path()));
   // Two processes at it at once may lose both records, or leave a torn file, which knows nothing.
-  const auto temporary = path_.parent_path() / fmt::format("{}.tmp", kFileName);
-  static_cast<void>(fs_.unlink(temporary));
-  auto file = fs_.open(temporary, {.access = platform::OpenOptions::Access::create});
-  if (!file.ok()) return file.status();
-  const std::span<const std::byte> part = w.bytes();
-  Status written = platform::write_fully(**file, {&part, 1}, 0);
-  if (written.ok()) written = (*file)->fdatasync();
-  if (written.ok()) written = fs_.rename(temporary, path_);
-  if (!written.ok()) static_cast<void>(fs_.unlink(temporary));
-  return written;
+  return platform::replace_file(fs_, path_, w.bytes());
 }
 
 Hash model_name(const Hash& fingerprint, const Hash& content) {

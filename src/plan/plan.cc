@@ -114,6 +114,8 @@ class Planner {
   std::uint64_t kv(std::int64_t context, std::int64_t chunk) const {
     return sequence_bytes(facts_, options_.k_type, options_.v_type, context, chunk);
   }
+  // The first of the smaller types in which K and V of `context` tokens take at most `bytes`.
+  std::optional<kernels::KvType> smaller_type(std::int64_t context, std::uint64_t bytes) const;
   // RAM for KV beside everything else.
   std::uint64_t ram_left(std::int64_t chunk, std::int64_t context) const {
     return sub(base_.room.bytes, base_.fixed() + workspace(chunk, context)) / kPieceBytes * kPieceBytes;
@@ -162,6 +164,13 @@ class Planner {
   Plan plan_;
   std::uint64_t streamed_ = 0;  // Weights that do not stay in memory, in mmap mode.
 };
+
+std::optional<kernels::KvType> Planner::smaller_type(std::int64_t context, std::uint64_t bytes) const {
+  for (const kernels::KvType type : options_.smaller_types) {
+    if (sequence_bytes(facts_, type, type, context, plan_.chunk) <= bytes) return type;
+  }
+  return std::nullopt;
+}
 
 std::int64_t Planner::longest(std::int64_t most, std::int64_t chunk) const {
   if (fits(most, chunk)) return most;
@@ -243,7 +252,8 @@ std::int64_t Planner::chunk_for(std::int64_t context) const {
   return 0;
 }
 
-// The chunk: as asked, or the largest power of two up to 512 that leaves room for the context that was asked for.
+// The chunk: as asked, or the largest part of the default (halved again and again) that leaves room for the context
+// that was asked for.
 Status Planner::settle_chunk() {
   const std::int64_t wanted = options_.context.value_or(least_context());
   // Also where only the context asked for is too long: more memory must never refuse what less memory accepts.
@@ -327,16 +337,12 @@ void Planner::note_overflow() {
   const std::int64_t fits = longest_on_card(plan_.context, plan_.chunk);
   std::string note = fmt::format(
       "a sequence of {} tokens takes {} of KV, and {} are left on the card: beyond about {} tokens its blocks lie in "
-      "RAM "
-      "and every token reads them over the bus, at {} tokens {} (about {} ms at 25 GB/s)",
+      "RAM and every token reads them over the bus, at {} tokens {} (about {} ms at 25 GB/s)",
       plan_.context, format_size(plan_.sequence_bytes), format_size(card), fits, plan_.context, format_size(over),
       over / 25'000'000);
-  for (const kernels::KvType type : options_.smaller_types) {
-    const std::uint64_t bytes = sequence_bytes(facts_, type, type, plan_.context, plan_.chunk);
-    if (bytes > card || (type == options_.k_type && type == options_.v_type)) continue;
-    note += fmt::format("; -ctk {} -ctv {} would take {} and fit", kv_type_name(type), kv_type_name(type),
-                        format_size(bytes));
-    break;
+  if (const auto type = smaller_type(plan_.context, card)) {
+    note += fmt::format("; -ctk {0} -ctv {0} would take {1} and fit", kv_type_name(*type),
+                        format_size(sequence_bytes(facts_, *type, *type, plan_.context, plan_.chunk)));
   }
   plan_.notes.push_back(note);
 }
@@ -466,11 +472,8 @@ Status Planner::refuse_context() const {
       base_.room.limit, format_size(base_.weights), format_size(base_.engine + workspace(plan_.chunk, asked)),
       format_size(base_.margin), format_size(need - std::min(need, have)), need - std::min(need, have));
   if (const std::int64_t fit = longest(asked, plan_.chunk); fit > 0) r.advise(fmt::format("-c {} fits", fit));
-  for (const kernels::KvType type : options_.smaller_types) {
-    if (sequence_bytes(facts_, type, type, asked, plan_.chunk) > have) continue;
-    r.advise(fmt::format("-c {} fits with -ctk {} -ctv {}", asked, kv_type_name(type), kv_type_name(type)));
-    break;
-  }
+  if (const auto type = smaller_type(asked, have))
+    r.advise(fmt::format("-c {0} fits with -ctk {1} -ctv {1}", asked, kv_type_name(*type)));
   for (std::int64_t chunk = plan_.chunk / 2; chunk >= kChunkLeast; chunk /= 2) {
     if (!fits(asked, chunk)) continue;
     r.advise(fmt::format("-c {} fits with -ub {}", asked, chunk));
@@ -594,14 +597,10 @@ void Planner::fill_groups() {
 void Planner::warn_streamed() {
   const std::uint64_t whole =
       sub(base_.room.bytes, base_.margin + base_.engine + plan_.workspace_bytes + plan_.sequence_bytes);
-  std::string smaller;
-  for (const kernels::KvType type : options_.smaller_types) {
-    const std::uint64_t need = plan_.weights_bytes + base_.margin + base_.engine + plan_.workspace_bytes +
-                               sequence_bytes(facts_, type, type, plan_.context, plan_.chunk);
-    if (need > base_.room.bytes) continue;
-    smaller = fmt::format("; with -ctk {0} -ctv {0} they fit whole", kv_type_name(type));
-    break;
-  }
+  const std::uint64_t beside = plan_.weights_bytes + base_.margin + base_.engine + plan_.workspace_bytes;
+  const auto type = smaller_type(plan_.context, sub(base_.room.bytes, beside));
+  const std::string smaller =
+      type ? fmt::format("; with -ctk {0} -ctv {0} they fit whole", kv_type_name(*type)) : std::string();
   plan_.warnings.push_back(fmt::format(
       "weights of {} do not fit under {}: {} of them stay in memory and each token reads up to {} again from disk; a "
       "quantization of at most {} would fit whole{}",

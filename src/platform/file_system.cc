@@ -259,6 +259,22 @@ Status write_fully(File& file, std::span<const std::span<const std::byte>> parts
   return {};
 }
 
+Status replace_file(FileSystem& fs, const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  std::filesystem::path temporary = path;
+  temporary += ".tmp";
+  (void)fs.unlink(temporary);  // Usually not there.
+  Status status;
+  {
+    auto file = fs.open(temporary, {.access = OpenOptions::Access::create});
+    if (!file.ok()) return file.status();
+    status = write_fully(**file, {&bytes, 1}, 0);
+    if (status.ok()) status = (*file)->fdatasync();
+  }
+  if (status.ok()) status = fs.rename(temporary, path);
+  if (!status.ok()) (void)fs.unlink(temporary);
+  return status;
+}
+
 void lower_thread_priority() {
   const auto tid = static_cast<id_t>(::syscall(SYS_gettid));
   ::setpriority(PRIO_PROCESS, tid, 10);

@@ -103,6 +103,10 @@ Status errno_status(int error, std::string_view what, const std::filesystem::pat
 Status read_fully(File& file, std::span<std::byte> to, std::uint64_t offset);
 Status write_fully(File& file, std::span<const std::span<const std::byte>> parts, std::uint64_t offset);
 
+// A new file of these bytes in place of whatever has the name: written beside it as NAME.tmp, synced, renamed. On an
+// error the old one is as it was. The folder is not synced.
+Status replace_file(FileSystem& fs, const std::filesystem::path& path, std::span<const std::byte> bytes);
+
 // The calling thread gives way to all others, for the processor and the disk alike. Best effort.
 void lower_thread_priority();
 

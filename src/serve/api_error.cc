@@ -4,8 +4,12 @@
 
 namespace lode::serve {
 
+ApiError unavailable(std::string message, std::string code) {
+  return {.http_status = 503, .message = std::move(message), .type = "unavailable_error", .code = std::move(code)};
+}
+
 ApiError server_stopping() {
-  return {.http_status = 503, .message = "the server is stopping", .type = "unavailable_error", .code = "stopping"};
+  return unavailable("the server is stopping", "stopping");
 }
 
 ApiError invalid_field(std::string param, std::string message) {

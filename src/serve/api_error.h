@@ -17,6 +17,8 @@ struct ApiError {
   std::string code;   // A word a program can test; empty: null.
 };
 
+// 503, with a code a client can tell apart.
+ApiError unavailable(std::string message, std::string code);
 // 503: refused because the server is about to end.
 ApiError server_stopping();
 // 400, naming the field.

@@ -9,6 +9,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -55,10 +56,6 @@ void answer_json(const ExchangePtr& exchange, const Json& body) {
 }
 void answer_error(const ExchangePtr& exchange, const ApiError& error) {
   answer(exchange, to_reply(error));
-}
-
-ApiError unavailable(std::string message, std::string code) {
-  return {.http_status = 503, .message = std::move(message), .type = "unavailable_error", .code = std::move(code)};
 }
 
 ApiError loading(const App& app) {
@@ -130,13 +127,20 @@ Finish then_answer(const ExchangePtr& exchange, HttpReply reply) {
   return [exchange, reply = std::make_shared<HttpReply>(std::move(reply))] { answer(exchange, std::move(*reply)); };
 }
 
+// work_on_body for a body that must be a JSON object.
+void work_on_json(App& app, const ExchangePtr& exchange, std::function<Finish(const Json&)> compute) {
+  work_on_body(app, exchange, [exchange, compute = std::move(compute)](const std::string& bytes) -> Finish {
+    const auto body = read_body(bytes);
+    if (const auto* error = std::get_if<ApiError>(&body)) return then_answer(exchange, to_reply(*error));
+    return compute(std::get<Json>(body));
+  });
+}
+
 void completions(App& app, const ExchangePtr& exchange) {
   engine::Engine* engine = engine_for_body(app, exchange);
   if (engine == nullptr) return;
-  work_on_body(app, exchange, [&app, engine, exchange](const std::string& bytes) -> Finish {
-    const auto body = read_body(bytes);
-    if (const auto* error = std::get_if<ApiError>(&body)) return then_answer(exchange, to_reply(*error));
-    auto parsed = parse_completion_request(std::get<Json>(body), engine->tokenizer(), engine->info().context_max);
+  work_on_json(app, exchange, [&app, engine, exchange](const Json& body) -> Finish {
+    auto parsed = parse_completion_request(body, engine->tokenizer(), engine->info().context_max);
     if (const auto* error = std::get_if<ApiError>(&parsed)) return then_answer(exchange, to_reply(*error));
     auto request = std::make_shared<CompletionRequest>(std::get<CompletionRequest>(std::move(parsed)));
     return [&app, engine, exchange, request] {
@@ -183,12 +187,8 @@ HttpReply tokenize_reply(const text::Tokenizer& tokenizer, const Json& body, std
 void tokenize(App& app, const ExchangePtr& exchange) {
   engine::Engine* engine = engine_for_body(app, exchange);
   if (engine == nullptr) return;
-  work_on_body(app, exchange, [&app, engine, exchange](const std::string& bytes) {
-    const auto body = read_body(bytes);
-    const auto* error = std::get_if<ApiError>(&body);
-    return then_answer(exchange, error != nullptr ? to_reply(*error)
-                                                  : tokenize_reply(engine->tokenizer(), std::get<Json>(body),
-                                                                   app.options().connection.body_bytes_max));
+  work_on_json(app, exchange, [&app, engine, exchange](const Json& body) {
+    return then_answer(exchange, tokenize_reply(engine->tokenizer(), body, app.options().connection.body_bytes_max));
   });
 }
 
@@ -218,11 +218,8 @@ HttpReply detokenize_reply(const text::Tokenizer& tokenizer, const Json& body) {
 void detokenize(App& app, const ExchangePtr& exchange) {
   engine::Engine* engine = engine_for_body(app, exchange);
   if (engine == nullptr) return;
-  work_on_body(app, exchange, [engine, exchange](const std::string& bytes) {
-    const auto body = read_body(bytes);
-    const auto* error = std::get_if<ApiError>(&body);
-    return then_answer(
-        exchange, error != nullptr ? to_reply(*error) : detokenize_reply(engine->tokenizer(), std::get<Json>(body)));
+  work_on_json(app, exchange, [engine, exchange](const Json& body) {
+    return then_answer(exchange, detokenize_reply(engine->tokenizer(), body));
   });
 }
 

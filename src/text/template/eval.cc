@@ -137,22 +137,24 @@ Value Interpreter::eval_call(const Expr& e) {
   return call(callee, args);
 }
 
-Value Interpreter::eval_filter(const Expr& e) {
-  Value base = eval(*e.items[0]);
-  if (!e.filter) fail_at(e.line, fmt::format("there is no filter '{}'", e.text));
+// What a filter or a test is given: what stands before it comes first.
+Args Interpreter::piped(const Expr& e, Value base) {
   Args args = arguments(*e.args);
   args.positional.insert(args.positional.begin(), std::move(base));
   line = e.line;
-  return e.filter(*this, args);
+  return args;
+}
+
+Value Interpreter::eval_filter(const Expr& e) {
+  Value base = eval(*e.items[0]);
+  if (!e.filter) fail_at(e.line, fmt::format("there is no filter '{}'", e.text));
+  return e.filter(*this, piped(e, std::move(base)));
 }
 
 Value Interpreter::eval_test(const Expr& e) {
   Value base = eval(*e.items[0]);
   if (!e.test) fail_at(e.line, fmt::format("there is no test '{}'", e.text));
-  Args args = arguments(*e.args);
-  args.positional.insert(args.positional.begin(), std::move(base));
-  line = e.line;
-  return Value::boolean(e.test(*this, args));
+  return Value::boolean(e.test(*this, piped(e, std::move(base))));
 }
 
 Value Interpreter::eval_conditional(const Expr& e) {

@@ -103,6 +103,14 @@ Value chosen(Runtime& rt, const Args& args, std::string_view name, Keep keep, By
   });
 }
 
+// The items in the order of their keys.
+Value sorted(Runtime& rt, std::vector<std::pair<Value, Value>> keyed, Order order) {
+  sort_by(rt, keyed, order);
+  Values out;
+  for (auto& [key, v] : keyed) out.push_back(std::move(v));
+  return rt.list(std::move(out));
+}
+
 // (key, item) pairs, keys without case unless asked.
 std::vector<std::pair<Value, Value>> with_keys(Runtime& rt, const Value& source, const Path& path,
                                                const Value* otherwise, bool case_sensitive) {
@@ -307,10 +315,7 @@ Value sort(Runtime& rt, const Args& args) {
     }
     keyed.emplace_back(rt.list(std::move(keys)), v);
   }
-  sort_by(rt, keyed, p.flag(1) ? Order::descending : Order::ascending);
-  Values out;
-  for (auto& [key, v] : keyed) out.push_back(std::move(v));
-  return rt.list(std::move(out));
+  return sorted(rt, std::move(keyed), p.flag(1) ? Order::descending : Order::ascending);
 }
 
 Value dictsort(Runtime& rt, const Args& args) {
@@ -321,13 +326,10 @@ Value dictsort(Runtime& rt, const Args& args) {
   if (!p.at(0).is(Kind::dict)) fail(fmt::format("'{}' object has no attribute 'items'", type_name(p.at(0))));
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, value] : p.at(0).as<DictObject>().items) {
-    const Value& sorted = by == "key" ? key : value;
-    keyed.emplace_back(p.flag(1) ? sorted : without_case(rt, sorted), rt.tuple({key, value}));
+    const Value& ordered = by == "key" ? key : value;
+    keyed.emplace_back(p.flag(1) ? ordered : without_case(rt, ordered), rt.tuple({key, value}));
   }
-  sort_by(rt, keyed, p.flag(3) ? Order::descending : Order::ascending);
-  Values out;
-  for (auto& [key, v] : keyed) out.push_back(std::move(v));
-  return rt.list(std::move(out));
+  return sorted(rt, std::move(keyed), p.flag(3) ? Order::descending : Order::ascending);
 }
 
 Value groupby(Runtime& rt, const Args& args) {

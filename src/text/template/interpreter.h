@@ -82,6 +82,7 @@ class Interpreter : public Runtime {
   Value eval_compare(const Expr& e);
   Value eval_concat(const Expr& e);
   Value eval_call(const Expr& e);
+  Args piped(const Expr& e, Value base);
   Value eval_filter(const Expr& e);
   Value eval_test(const Expr& e);
   Value eval_conditional(const Expr& e);
