@@ -33,7 +33,6 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  kernels::Device& device() const { return device_; }
   std::byte* take();  // nullptr: all are in use.
   void give(std::byte* buffer);
 

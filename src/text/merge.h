@@ -116,8 +116,7 @@ void merge_by_heap(MergeScratch& s, const Look& look) {
 
 // The same order, by walking: the pairs of one priority lie in one bucket, and a bucket is merged from left to right,
 // so that millions of symbols are read as they lie in memory. A merge nearly always makes pairs of later priorities;
-// those that come no later than the bucket being merged wait in `urgent`. Priorities are ranks: they count from 0, so
-// an array finds their buckets.
+// those that come no later than the bucket being merged wait in `urgent`.
 template <typename Look>
 class BucketMerger {
  public:
