@@ -17,7 +17,7 @@ inline void relax() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : shares_(static_cast<std::size_t>(threads)) {
   LODE_CHECK(threads >= 1);
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
 }
@@ -30,14 +30,17 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::claim(int thread) {
-  for (;;) {
-    const std::int64_t part = next_.fetch_add(1, std::memory_order_relaxed);
-    if (part >= parts_) return;
-    call_(fn_, part, thread);
+  for (int i = 0; i < share_count_; ++i) {
+    Share& share = shares_[static_cast<std::size_t>((thread + i) % share_count_)];
+    for (;;) {
+      const std::int64_t part = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (part >= share.end) break;
+      call_(fn_, part, thread);
+    }
   }
 }
 
-void ThreadPool::run_erased(std::int64_t parts, Call call, void* fn) {
+void ThreadPool::run_erased(std::int64_t parts, int shares, Call call, void* fn) {
   if (parts <= 0) return;
   if (workers_.empty() || parts == 1) {
     for (std::int64_t p = 0; p < parts; ++p) call(fn, p, 0);
@@ -45,8 +48,11 @@ void ThreadPool::run_erased(std::int64_t parts, Call call, void* fn) {
   }
   call_ = call;
   fn_ = fn;
-  parts_ = parts;
-  next_.store(0, std::memory_order_relaxed);
+  share_count_ = shares;
+  for (int i = 0; i < shares; ++i) {
+    shares_[static_cast<std::size_t>(i)].next.store(parts * i / shares, std::memory_order_relaxed);
+    shares_[static_cast<std::size_t>(i)].end = parts * (i + 1) / shares;
+  }
   busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

@@ -25,6 +25,34 @@ TEST(ThreadPool, EveryPartRunsOnceWhateverTheThreads) {
   }
 }
 
+TEST(ThreadPool, EveryNearPartRunsOnceWhateverTheThreads) {
+  for (int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 2000; ++round) {
+      const std::int64_t parts = round % 41;
+      std::vector<std::atomic<int>> hits(static_cast<std::size_t>(parts));
+      pool.run_near(parts, [&](std::int64_t part, int) { hits[static_cast<std::size_t>(part)].fetch_add(1); });
+      for (auto& h : hits) ASSERT_EQ(h.load(), 1);
+    }
+  }
+}
+
+// Every thread holds its first part until all threads have one: nobody could take from another's share before.
+TEST(ThreadPool, NearPartsOfBusyThreadsAreTheirOwn) {
+  constexpr int kThreads = 3;
+  constexpr std::int64_t kParts = 30;
+  ThreadPool pool(kThreads);
+  std::atomic<int> begun{0};
+  std::vector<std::int64_t> first(kThreads, -1);
+  pool.run_near(kParts, [&](std::int64_t part, int thread) {
+    if (first[static_cast<std::size_t>(thread)] >= 0) return;
+    first[static_cast<std::size_t>(thread)] = part;
+    ++begun;
+    while (begun.load() < kThreads) std::this_thread::yield();
+  });
+  for (int t = 0; t < kThreads; ++t) EXPECT_EQ(first[static_cast<std::size_t>(t)], t * kParts / kThreads);
+}
+
 TEST(ThreadPool, WakesAfterSleeping) {
   ThreadPool pool(3);
   for (int round = 0; round < 5; ++round) {

@@ -87,6 +87,19 @@ struct Format32<quant::BlockQ8_0> {
   static __m256i codes(const quant::BlockQ8_0* b) { return _mm256_xor_si256(load256(b->qs), _mm256_set1_epi8(-128)); }
 };
 
+// quant::unpack_scales_k4 in registers: a load of 16 bytes would wait for the small stores before it.
+inline __m128i scales_k4(const std::uint8_t* packed) {
+  std::uint32_t a, b, c;
+  std::memcpy(&a, packed, 4);
+  std::memcpy(&b, packed + 4, 4);
+  std::memcpy(&c, packed + 8, 4);
+  const __m128i low = _mm_setr_epi32(static_cast<int>(a), static_cast<int>(c), static_cast<int>(b),
+                                     static_cast<int>(c >> 4));  // Four bits of 4 to 7 in words 1 and 3.
+  const __m128i high = _mm_setr_epi32(0, static_cast<int>(a), 0, static_cast<int>(b));
+  const __m128i mask = _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
+  return _mm_or_si128(_mm_and_si128(low, mask), _mm_and_si128(_mm_srli_epi32(high, 2), _mm_set1_epi8(0x30)));
+}
+
 // g256 formats. codes(b, j): values 32j .. 32j+31. kSub: values under one integer scale. weight = code - (1 << kShift).
 template <typename Block>
 struct Format256;

@@ -280,6 +280,12 @@ template <typename Block>
 struct Signed32;
 
 template <>
+struct Signed32<quant::BlockQ8_0> {
+  static __m256i weights(const quant::BlockQ8_0* b, int) { return load256(b->qs); }
+  static float scale(const quant::BlockQ8_0* b, int, int) { return _cvtsh_ss(b->d); }
+};
+
+template <>
 struct Signed32<quant::BlockIQ4_NL> {
   static __m256i weights(const quant::BlockIQ4_NL* b, int) { return look_up(quant::kValuesIq4.data(), nibbles(b->qs)); }
   static float scale(const quant::BlockIQ4_NL* b, int, int) { return _cvtsh_ss(b->d); }

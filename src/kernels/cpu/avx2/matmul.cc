@@ -16,8 +16,8 @@ void matmul(Stream& stream, std::span<const MatmulJob> jobs, Acts& x) {
              [&](const MatmulJob& job, std::int64_t first, std::int64_t end, int thread) {
                const quant::DType type = job.w->type;
                RowsFn fn = float_function(type);
-               if (fn == nullptr) fn = few ? few_function(type, x.n) : panel_function(type);
-               if (fn == nullptr) fn = few ? signed_few_function(type, x.n) : signed_panel_function(type);
+               if (fn == nullptr) fn = few ? few_function(type) : panel_function(type);
+               if (fn == nullptr) fn = few ? signed_few_function(type) : signed_panel_function(type);
                LODE_CHECK(fn != nullptr);
                fn({.w = job.w,
                    .first = first,

@@ -20,13 +20,13 @@ struct RowsTask {
 using RowsFn = void (*)(const RowsTask&);
 
 // Calls with at most this many tokens go row by row; `first` is then a multiple of 8, else of kPanelRows.
-inline constexpr std::int64_t kFewTokens = 4;
+inline constexpr std::int64_t kFewTokens = 8;
 inline constexpr std::int64_t kPanelRows = 16;
 
 // nullptr where the type is of the other kind.
-RowsFn few_function(quant::DType type, std::int64_t tokens);  // 1 <= tokens <= kFewTokens
+RowsFn few_function(quant::DType type);
 RowsFn panel_function(quant::DType type);
-RowsFn signed_few_function(quant::DType type, std::int64_t tokens);
+RowsFn signed_few_function(quant::DType type);
 RowsFn signed_panel_function(quant::DType type);
 RowsFn float_function(quant::DType type);
 

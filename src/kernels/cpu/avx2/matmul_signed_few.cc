@@ -1,9 +1,9 @@
-// Products of one to four tokens with the formats of formats_signed.h, 8 rows at a time, as matmul_few.cc does. Weights
+// Products of few tokens with the formats of formats_signed.h, 8 rows at a time, as matmul_few.cc does. Weights
 // are signed: |w| meets q with w's sign, so that a pair of products is at most 2 * 127 * 127 = 32,258 and fits int16.
 // |scale| <= 32 and 8 such products a lane keep int32 far away: 8 * 2 * 32,258 * 32 = 16,516,096.
+#include "kernels/cpu/avx2/few.h"
 #include "kernels/cpu/avx2/formats_signed.h"
 #include "kernels/cpu/avx2/matmul.h"
-#include "kernels/cpu/avx2/rows.h"
 
 namespace lode::kernels::avx2 {
 namespace {
@@ -23,52 +23,53 @@ template <typename Block>
 constexpr bool kHalves = std::is_same_v<Block, quant::BlockNVFP4>;
 
 template <typename Block>
-inline __m256 row_scales(const Rows8& rows, std::int64_t offset, int part, int half) {
+inline __m256 row_scales(const std::byte* const* row, std::int64_t offset, int part, int half) {
+  // A block of these is one group and begins with its binary16 scale.
+  if constexpr (std::is_same_v<Block, quant::BlockIQ4_NL> || std::is_same_v<Block, quant::BlockQ8_0>)
+    return gather_f16(row, offset);
   float d[8];
   for (int r = 0; r < 8; ++r)
-    d[r] = Signed32<Block>::scale(reinterpret_cast<const Block*>(rows.row[r] + offset), part, half);
+    d[r] = Signed32<Block>::scale(reinterpret_cast<const Block*>(row[r] + offset), part, half);
   return _mm256_setr_ps(d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]);
 }
 
 // Adds one group's products to the sums of 8 rows.
 template <bool kTwo>
 inline __m256 add_group(const __m256i* part, const __m256* d, __m256 scale, __m256 acc) {
-  const __m256i low = quad_add(pair_add(part[0], part[1]), pair_add(part[2], part[3]));
-  const __m256i high = quad_add(pair_add(part[4], part[5]), pair_add(part[6], part[7]));
-  // Lanes 0-3 of a row's partial sums are values 0-15, lanes 4-7 the others.
-  const __m256i first = _mm256_permute2x128_si256(low, high, 0x20), last = _mm256_permute2x128_si256(low, high, 0x31);
+  __m256i first, last;  // Lanes 0-3 of a row's partial sums are values 0-15, lanes 4-7 the others.
+  reduce8_halves(part, first, last);
   if (!kTwo) return _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_add_epi32(first, last)), _mm256_mul_ps(d[0], scale), acc);
   acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(first), _mm256_mul_ps(d[0], scale), acc);
   return _mm256_fmadd_ps(_mm256_cvtepi32_ps(last), _mm256_mul_ps(d[1], scale), acc);
 }
 
 template <typename Block, int kTokens>
-void few_g32(const RowsTask& task) {
+void few_g32(const RowsTask& task, const FewPass& pass) {
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Block));
   const Acts& x = *task.x;
-  const std::int64_t groups = x.cols / 32, bytes = quant::row_bytes(task.w->type, x.cols);
-  for (std::int64_t first = task.first; first < task.end; first += 8) {
-    const Rows8 rows(*task.w, bytes, first);
-    __m256 acc[kTokens];
-    for (int t = 0; t < kTokens; ++t) acc[t] = _mm256_setzero_ps();
-    for (std::int64_t i = 0; i < groups; ++i) {
-      const std::int64_t offset = i / kParts<Block> * static_cast<std::int64_t>(sizeof(Block));
-      const int part = static_cast<int>(i % kParts<Block>);
-      if (part == 0) prefetch_next<Block>(rows.row[0], bytes, i / kParts<Block>);
-      __m256i sums[kTokens][8];
+  const std::int64_t groups = x.cols / 32;
+  __m256 acc[kTokens];
+  for (int t = 0; t < kTokens; ++t) acc[t] = _mm256_setzero_ps();
+  for (std::int64_t i = 0; i < groups; ++i) {
+    const std::int64_t offset = i / kParts<Block> * kBytes;
+    const int part = static_cast<int>(i % kParts<Block>);
+    if (part == 0) pass.feed->prefetch<8 * kBytes>();
+    __m256i w[8], sums[8];
 #pragma GCC unroll 8
-      for (int r = 0; r < 8; ++r) {
-        const __m256i w = Signed32<Block>::weights(reinterpret_cast<const Block*>(rows.row[r] + offset), part);
-        const __m256i magnitude = _mm256_abs_epi8(w);
-        for (int t = 0; t < kTokens; ++t)
-          sums[t][r] = _mm256_madd_epi16(pairs_of(magnitude, w, x.q32 + t * x.cols + 32 * i), _mm256_set1_epi16(1));
-      }
-      __m256 d[2] = {row_scales<Block>(rows, offset, part, 0)};
-      if (kHalves<Block>) d[1] = row_scales<Block>(rows, offset, part, 1);
-      for (int t = 0; t < kTokens; ++t)
-        acc[t] = add_group<kHalves<Block>>(sums[t], d, _mm256_set1_ps(x.d32[t * groups + i]), acc[t]);
+    for (int r = 0; r < 8; ++r)
+      w[r] = Signed32<Block>::weights(reinterpret_cast<const Block*>(pass.row[r] + offset), part);
+    __m256 d[2] = {row_scales<Block>(pass.row, offset, part, 0)};
+    if (kHalves<Block>) d[1] = row_scales<Block>(pass.row, offset, part, 1);
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t) {
+      const std::int64_t at = (pass.token + t) * groups + i;
+#pragma GCC unroll 8
+      for (int r = 0; r < 8; ++r)
+        sums[r] = _mm256_madd_epi16(pairs_of(_mm256_abs_epi8(w[r]), w[r], x.q32 + 32 * at), _mm256_set1_epi16(1));
+      acc[t] = add_group<kHalves<Block>>(sums, d, _mm256_set1_ps(x.d32[at]), acc[t]);
     }
-    for (int t = 0; t < kTokens; ++t) store_rows(task, first, t, acc[t]);
   }
+  for (int t = 0; t < kTokens; ++t) store_rows(task, pass.first, pass.token + t, acc[t]);
 }
 
 // ---- g256 formats ----
@@ -99,76 +100,74 @@ inline void row_g256(const Block* b, const std::int8_t* const* q, const std::int
 }
 
 template <typename Block, int kTokens>
-void few_g256(const RowsTask& task) {
+void few_g256(const RowsTask& task, const FewPass& pass) {
   using F = Signed256<Block>;
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Block));
   const Acts& x = *task.x;
-  const std::int64_t groups = x.cols / 256, bytes = quant::row_bytes(task.w->type, x.cols);
-  for (std::int64_t first = task.first; first < task.end; first += 8) {
-    const Rows8 rows(*task.w, bytes, first);
-    __m256 acc[kTokens];
-    for (int t = 0; t < kTokens; ++t) acc[t] = _mm256_setzero_ps();
-    for (std::int64_t i = 0; i < groups; ++i) {
-      const std::int64_t offset = i * static_cast<std::int64_t>(sizeof(Block));
-      prefetch_next<Block>(rows.row[0], bytes, i);
-      const std::int8_t* q[kTokens];
-      const std::int16_t* s[kTokens];
-      for (int t = 0; t < kTokens; ++t) {
-        q[t] = x.q256 + t * x.cols + 256 * i;
-        s[t] = x.s256 + t * (x.cols / 16) + 16 * i;
-      }
-      __m256i sums[kTokens][8], mins[kTokens][8];
-      std::uint16_t halves[8], min_halves[8];
-      for (int r = 0; r < 8; ++r) {
-        const Block* block = reinterpret_cast<const Block*>(rows.row[r] + offset);
-        row_g256<Block, kTokens>(block, q, s, r, sums, mins);
-        halves[r] = F::half(block);
-        if constexpr (kHasMin<Block>) min_halves[r] = block->dmin;
-      }
-      const __m256 d = _mm256_mul_ps(eight_halves(halves), _mm256_set1_ps(F::kUnit));
-      for (int t = 0; t < kTokens; ++t) {
-        const __m256 scale = _mm256_set1_ps(x.d256[t * groups + i]);
-        acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(reduce8(sums[t])), _mm256_mul_ps(d, scale), acc[t]);
-        if constexpr (kHasMin<Block>)
-          acc[t] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(reduce8(mins[t])),
-                                    _mm256_mul_ps(eight_halves(min_halves), scale), acc[t]);
-      }
+  const std::int64_t groups = x.cols / 256;
+  __m256 acc[kTokens];
+  for (int t = 0; t < kTokens; ++t) acc[t] = _mm256_setzero_ps();
+  for (std::int64_t i = 0; i < groups; ++i) {
+    const std::int8_t* q[kTokens];
+    const std::int16_t* s[kTokens];
+    for (int t = 0; t < kTokens; ++t) {
+      const std::int64_t at = (pass.token + t) * groups + i;
+      q[t] = x.q256 + 256 * at;
+      s[t] = x.s256 + 16 * at;
     }
-    for (int t = 0; t < kTokens; ++t) store_rows(task, first, t, acc[t]);
+    __m256i sums[kTokens][8], mins[kTokens][8];
+    std::uint16_t halves[8], min_halves[8];
+    for (int r = 0; r < 8; ++r) {
+      pass.feed->prefetch<kBytes>();
+      const auto* block = reinterpret_cast<const Block*>(pass.row[r] + i * kBytes);
+      row_g256<Block, kTokens>(block, q, s, r, sums, mins);
+      halves[r] = F::half(block);
+      if constexpr (kHasMin<Block>) min_halves[r] = block->dmin;
+    }
+    const __m256 d = _mm256_mul_ps(eight_halves(halves), _mm256_set1_ps(F::kUnit));
+    for (int t = 0; t < kTokens; ++t) {
+      const __m256 scale = _mm256_set1_ps(x.d256[(pass.token + t) * groups + i]);
+      acc[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(reduce8(sums[t])), _mm256_mul_ps(d, scale), acc[t]);
+      if constexpr (kHasMin<Block>)
+        acc[t] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(reduce8(mins[t])), _mm256_mul_ps(eight_halves(min_halves), scale),
+                                  acc[t]);
+    }
   }
+  for (int t = 0; t < kTokens; ++t) store_rows(task, pass.first, pass.token + t, acc[t]);
 }
 
-template <int kTokens>
-RowsFn few_for(DType type) {
-  switch (type) {
-    case DType::iq4_nl: return few_g32<quant::BlockIQ4_NL, kTokens>;
-    case DType::mxfp4: return few_g32<quant::BlockMXFP4, kTokens>;
-    case DType::nvfp4: return few_g32<quant::BlockNVFP4, kTokens>;
-    case DType::q1_0: return few_g32<quant::BlockQ1_0, kTokens>;
-    case DType::q2_0: return few_g32<quant::BlockQ2_0, kTokens>;
-    case DType::q2_k: return few_g256<quant::BlockQ2_K, kTokens>;
-    case DType::q3_k: return few_g256<quant::BlockQ3_K, kTokens>;
-    case DType::tq1_0: return few_g256<quant::BlockTQ1_0, kTokens>;
-    case DType::tq2_0: return few_g256<quant::BlockTQ2_0, kTokens>;
-    case DType::iq4_xs: return few_g256<quant::BlockIQ4_XS, kTokens>;
-    case DType::iq3_s: return few_g256<quant::BlockIQ3_S, kTokens>;
-    case DType::iq3_xxs: return few_g256<quant::BlockIQ3_XXS, kTokens>;
-    case DType::iq2_xxs: return few_g256<quant::BlockIQ2_XXS, kTokens>;
-    case DType::iq2_xs: return few_g256<quant::BlockIQ2_XS, kTokens>;
-    case DType::iq2_s: return few_g256<quant::BlockIQ2_S, kTokens>;
-    case DType::iq1_s: return few_g256<quant::BlockIQ1_S, kTokens>;
-    case DType::iq1_m: return few_g256<quant::BlockIQ1_M, kTokens>;
-    default: return nullptr;
-  }
+template <typename Block>
+void all_g32(const RowsTask& task) {
+  run_few(task, {few_g32<Block, 1>, few_g32<Block, 2>, few_g32<Block, 3>, few_g32<Block, 4>});
+}
+template <typename Block>
+void all_g256(const RowsTask& task) {
+  run_few(task, {few_g256<Block, 1>, few_g256<Block, 2>, few_g256<Block, 3>, few_g256<Block, 4>});
 }
 
 }  // namespace
 
-RowsFn signed_few_function(DType type, std::int64_t tokens) {
-  switch (tokens) {
-    case 1: return few_for<1>(type);
-    case 2: return few_for<2>(type);
-    case 3: return few_for<3>(type);
-    default: return few_for<4>(type);
+RowsFn signed_few_function(DType type) {
+  switch (type) {
+    case DType::q8_0: return all_g32<quant::BlockQ8_0>;
+    case DType::iq4_nl: return all_g32<quant::BlockIQ4_NL>;
+    case DType::mxfp4: return all_g32<quant::BlockMXFP4>;
+    case DType::nvfp4: return all_g32<quant::BlockNVFP4>;
+    case DType::q1_0: return all_g32<quant::BlockQ1_0>;
+    case DType::q2_0: return all_g32<quant::BlockQ2_0>;
+    case DType::q2_k: return all_g256<quant::BlockQ2_K>;
+    case DType::q3_k: return all_g256<quant::BlockQ3_K>;
+    case DType::tq1_0: return all_g256<quant::BlockTQ1_0>;
+    case DType::tq2_0: return all_g256<quant::BlockTQ2_0>;
+    case DType::iq4_xs: return all_g256<quant::BlockIQ4_XS>;
+    case DType::iq3_s: return all_g256<quant::BlockIQ3_S>;
+    case DType::iq3_xxs: return all_g256<quant::BlockIQ3_XXS>;
+    case DType::iq2_xxs: return all_g256<quant::BlockIQ2_XXS>;
+    case DType::iq2_xs: return all_g256<quant::BlockIQ2_XS>;
+    case DType::iq2_s: return all_g256<quant::BlockIQ2_S>;
+    case DType::iq1_s: return all_g256<quant::BlockIQ1_S>;
+    case DType::iq1_m: return all_g256<quant::BlockIQ1_M>;
+    default: return nullptr;
   }
 }
 

@@ -14,33 +14,24 @@ namespace lode::kernels::avx2 {
 // ---- 8 rows, few tokens ----
 
 // Adjacent sums of the 32-bit lanes of two registers, without the slow hadd.
-inline __m256i pair_add(__m256i a, __m256i b) {
+[[gnu::always_inline]] inline __m256i pair_add(__m256i a, __m256i b) {
   return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
 }
-inline __m256i quad_add(__m256i ab, __m256i cd) {
+[[gnu::always_inline]] inline __m256i quad_add(__m256i ab, __m256i cd) {
   return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
 }
-// Lane r of the result is the sum of the 8 lanes of v[r].
-inline __m256i reduce8(const __m256i* v) {
+// Lane r of `first` is the sum of the lanes 0-3 of v[r], of `last` that of the lanes 4-7.
+[[gnu::always_inline]] inline void reduce8_halves(const __m256i* v, __m256i& first, __m256i& last) {
   const __m256i low = quad_add(pair_add(v[0], v[1]), pair_add(v[2], v[3]));
   const __m256i high = quad_add(pair_add(v[4], v[5]), pair_add(v[6], v[7]));
-  return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
+  first = _mm256_permute2x128_si256(low, high, 0x20);
+  last = _mm256_permute2x128_si256(low, high, 0x31);
 }
-
-// Where the 8 rows that begin at `first` lie; rows past the end repeat the last one and are not stored.
-struct Rows8 {
-  const std::byte* row[8];
-  Rows8(const Matrix& w, std::int64_t bytes, std::int64_t first) {
-    for (int r = 0; r < 8; ++r) row[r] = w.data + std::min(first + r, w.rows - 1) * bytes;
-  }
-};
-
-// The next 8 rows lie right behind these: asks for the piece of them that group `i` will need.
-template <typename Block>
-inline void prefetch_next(const std::byte* first_row, std::int64_t bytes, std::int64_t i) {
-  const std::byte* piece = first_row + 8 * bytes + 8 * i * static_cast<std::int64_t>(sizeof(Block));
-  for (std::size_t at = 0; at < 8 * sizeof(Block); at += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(piece + at), _MM_HINT_T0);
+// Lane r of the result is the sum of the 8 lanes of v[r].
+[[gnu::always_inline]] inline __m256i reduce8(const __m256i* v) {
+  __m256i first, last;
+  reduce8_halves(v, first, last);
+  return _mm256_add_epi32(first, last);
 }
 
 inline void store_rows(const RowsTask& task, std::int64_t first, std::int64_t t, __m256 acc) {
