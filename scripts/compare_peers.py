@@ -513,7 +513,7 @@ def main():
         print(json.dumps(to_json(lines, args), indent=1))
     else:
         print(table(lines))
-        for text in warnings(lines):
+        for text in [f'{line.name}: {"; ".join(line.notes)}' for line in lines if line.notes] + warnings(lines):
             print(text)
     return 1 if any(line.errors or (not line.ours and not line.skipped) for line in lines) else 0
 
