@@ -14,7 +14,6 @@ only said.
 """
 import argparse
 import collections
-import contextlib
 import dataclasses
 import fnmatch
 import json
@@ -35,6 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = {'gemma': lc.GEMMA, 'smollm2': lc.SMOLLM2}
 SPEED = ['pp512', 'tg64', 'pp512 @d4096', 'tg64 @d4096']
 SPEED_CONTEXT = 8192    # 4,096 tokens of prefix, 512 of prompt, 64 of answer, and room for estimates that are off.
+SPEED_REPEATS = 3
 LONG_CONTEXT = 18432    # 16,069 tokens of prompt.
 LONG_CHARS = 75000
 SEQUENCES, SEQUENCE_CONTEXT, SEQUENCE_TOKENS = 8, 1024, 64
@@ -174,7 +174,9 @@ def speed_of(report):
 
 
 def measure_speed(server):
-    command = [str(lc.BINARY), 'bench', f'http://127.0.0.1:{server.port}', '--tests', 'speed', '--json', '--no-progress']
+    """Each figure is a median of SPEED_REPEATS: a prompt of 512 tokens takes half a second, too short to stand alone."""
+    command = [str(lc.BINARY), 'bench', f'http://127.0.0.1:{server.port}', '--tests', 'speed', '--repeat', str(SPEED_REPEATS),
+               '--json', '--no-progress']
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800)
     if not done.stdout.strip():
         raise RuntimeError(f'lode bench ended with code {done.returncode}: {done.stderr.strip()[-300:]}')
@@ -507,15 +509,20 @@ def main():
         return 0
     if not lc.BINARY.exists():
         raise SystemExit(f'compare_peers.py: {lc.BINARY} is not built: run scripts/setup.sh')
-    with tempfile.TemporaryDirectory(prefix='lode-compare-', dir='/var/tmp') as folder, contextlib.suppress(KeyboardInterrupt):
-        Comparison(lines, args, pathlib.Path(folder)).run()
+    interrupted = False
+    with tempfile.TemporaryDirectory(prefix='lode-compare-', dir='/var/tmp') as folder:
+        try:
+            Comparison(lines, args, pathlib.Path(folder)).run()
+        except KeyboardInterrupt:  # The servers have ended; what was measured is still worth a table.
+            interrupted = True
+            print('interrupted: the rounds so far', file=sys.stderr)
     if args.json:
         print(json.dumps(to_json(lines, args), indent=1))
     else:
         print(table(lines))
         for text in [f'{line.name}: {"; ".join(line.notes)}' for line in lines if line.notes] + warnings(lines):
             print(text)
-    return 1 if any(line.errors or (not line.ours and not line.skipped) for line in lines) else 0
+    return 1 if interrupted or any(line.errors or (not line.ours and not line.skipped) for line in lines) else 0
 
 
 if __name__ == '__main__':
