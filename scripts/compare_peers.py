@@ -257,6 +257,8 @@ def measure_load(engines, what, model):
             with server:
                 reply = lc.stream(server.port, 'Hello', max_tokens=1)
                 seconds, used = (time.monotonic() - begin) - (reply.total_s - reply.ttft_s), 0.0
+            if not reply.ttft_s:
+                raise RuntimeError('the first request got no text in reply')
         else:
             seconds, used = first_byte_seconds([str(lc.BINARY), 'run', str(model), '-p', 'Hello', '-n', '1', '--temp', '0',
                                                 '-t', str(engines.threads), '--kv-disk', str(kv)])
