@@ -420,7 +420,8 @@ def row_of(line):
 
 def table(lines):
     rows = [['line', '', 'Lode', 'against', '', 'each round', 'ratio', 'target', 'met', "others' cores"]] + [row_of(line) for line in lines]
-    widths = [max(len(row[i]) for row in rows if len(row) > i and len(row) > 3) for i in range(len(rows[0]))]
+    # A skipped line has a name, a unit and its reason, which runs over the other columns.
+    widths = [max(len(row[i]) for row in rows if i < 2 or len(row) > 3) for i in range(len(rows[0]))]
     return '\n'.join('  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
