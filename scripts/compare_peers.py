@@ -21,6 +21,7 @@ import os
 import pathlib
 import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -513,6 +514,8 @@ def main():
     if not lc.BINARY.exists():
         raise SystemExit(f'compare_peers.py: {lc.BINARY} is not built: run scripts/setup.sh')
     interrupted = False
+    for number in (signal.SIGINT, signal.SIGTERM):  # Also where a shell started this in the background, deaf to SIGINT.
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix='lode-compare-', dir='/var/tmp') as folder:
         try:
             Comparison(lines, args, pathlib.Path(folder)).run()
