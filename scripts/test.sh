@@ -3,18 +3,18 @@
 #
 #   scripts/test.sh           everything
 #   scripts/test.sh --fast    only the unit tests and the end-to-end tests
-#   scripts/test.sh --only STAGE[,STAGE...]    layering, format, unit, e2e, asan, tsan, fuzz, tidy, analyzer
+#   scripts/test.sh --only STAGE[,STAGE...]    layering, format, scripts, unit, counts, e2e, asan, tsan, fuzz, tidy, analyzer
 #
-# The stages' processor time at about 3 GHz, builds included: unit 16 min, e2e 10, asan 28 (with fuzz 30), fuzz alone 17,
-# tsan 11, tidy 5, analyzer 20.
+# The stages' processor time at about 3 GHz, builds included: unit 16 min, counts 1, e2e 10, asan 28 (with fuzz 30), fuzz
+# alone 17, tsan 11, tidy 5, analyzer 20.
 # With CI=true the shared test data at ../shared/data must be there; elsewhere tests that need it are skipped.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-stages=layering,format,unit,e2e,asan,tsan,fuzz,tidy,analyzer
+stages=layering,format,scripts,unit,counts,e2e,asan,tsan,fuzz,tidy,analyzer
 while (($#)); do
   case $1 in
-    --fast) stages=layering,unit,e2e ;;
+    --fast) stages=layering,scripts,unit,e2e ;;
     --only)
       (($# > 1)) || die '--only needs a list of stages'
       stages=$2
@@ -101,8 +101,27 @@ run_layering() {
 
 run_format() {
   local files
-  mapfile -t files < <(cd "$ROOT" && git ls-files 'src/*.h' 'src/*.cc' 'bench/*.cc' 'fuzz/*.cc')
+  mapfile -t files < <(cd "$ROOT" && git ls-files 'src/*.h' 'src/*.cc' 'bench/*.h' 'bench/*.cc' 'fuzz/*.cc')
   check format "clang-format over ${#files[@]} files" bash -c 'cd "$1" && shift && clang-format-19 --dry-run -Werror "$@"' _ "$ROOT" "${files[@]}"
+}
+
+# What the measuring scripts make of given figures.
+run_scripts() {
+  check scripts 'count_instructions.py (self-test)' "$python" "$ROOT/scripts/count_instructions.py" --self-test
+  check scripts 'compare_peers.py (self-test)' "$python" "$ROOT/scripts/compare_peers.py" --self-test
+}
+
+# Exit code 3 is "cannot be compared here" (another compiler, a processor without AVX2): counted as skipped, out loud.
+run_counts() {
+  local code=0 start=$SECONDS log=$LOGS/test-counts.log
+  say '-- counts: instructions of fixed work, AVX2, against bench/instruction_counts.json'
+  "$python" "$ROOT/scripts/count_instructions.py" >"$log" 2>&1 </dev/null || code=$?
+  cat "$log" >&2
+  case $code in
+    0) note passed counts 1 "instructions of fixed work ($((SECONDS - start)) s)" ;;
+    3) note skipped counts 1 "$(tail -n 1 "$log")" ;;
+    *) note failed counts 1 "instructions of fixed work; see $log" ;;
+  esac
 }
 
 run_unit() { gtest_stage unit "$ROOT/build" 300; }
@@ -167,7 +186,7 @@ tidy_over() { # STAGE CHECKS
 run_tidy() { tidy_over tidy '-clang-analyzer-*'; }
 run_analyzer() { tidy_over analyzer '-*,clang-analyzer-*,-clang-analyzer-optin.performance.Padding'; }
 
-for stage in layering format unit e2e asan tsan fuzz tidy analyzer; do
+for stage in layering format scripts unit counts e2e asan tsan fuzz tidy analyzer; do
   if wanted "$stage"; then
     run_"$stage"
   else

@@ -1,4 +1,4 @@
-// A KvView over plain memory that keeps every block: the tests' stand-in for kv::Store. Tests only.
+// A KvView over plain memory that keeps every block: the tests' stand-in for kv::Store. Tests and benchmarks only.
 #pragma once
 
 #include <cstdlib>

@@ -105,8 +105,9 @@ constexpr std::string_view kCarefulEndNames = " </s> <eos> <PAD> [PAD] <REPO> <r
 
 // Whether `text` stands in `names` between spaces or newlines.
 bool listed(std::string_view names, std::string_view text) {
-  if (text.size() < 4 || text.size() > 32 || text.find_first_of(" \n") != std::string_view::npos) return false;
+  if (text.size() < 4 || text.size() > 32) return false;
   if (text[0] != '<' && text[0] != '[' && text[0] != '_') return false;  // Nearly every token ends here.
+  if (text.find_first_of(" \n") != std::string_view::npos) return false;
   for (std::size_t at = names.find(text); at != std::string_view::npos; at = names.find(text, at + 1)) {
     if (names[at - 1] <= ' ' && names[at + text.size()] <= ' ') return true;
   }
