@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -14,6 +15,20 @@ TEST(Sampler, GreedyTakesTheLowestIdAmongEquals) {
   Sampler s(4);
   const float logits[] = {1, 3, 3, 2};
   for (float t : {0.0f, 1e-5f, 1e-40f}) EXPECT_EQ(s.sample(logits, {.temperature = t}, 0, kNone), 1);
+}
+
+TEST(Sampler, GreedyFindsTheFirstOfTheLargestAtEveryPlaceAndNeverNaN) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  for (const std::size_t size : {1, 15, 16, 17, 50}) {
+    Sampler s(static_cast<std::int64_t>(size));
+    for (std::size_t at = 0; at < size; ++at) {
+      std::vector<float> logits(size, -2.0f);
+      logits[0] = kNaN;
+      logits[at] = logits[size - 1] = -1.0f;
+      EXPECT_EQ(s.sample(logits, {.temperature = 0}, 0, kNone), static_cast<TokenId>(at)) << size;
+    }
+    EXPECT_EQ(s.sample(std::vector<float>(size, kNaN), {.temperature = 0}, 0, kNone), 0);
+  }
 }
 
 TEST(Sampler, DrawsFollowTheDistribution) {

@@ -14,9 +14,8 @@ target_link_options(lode_kernels_static PUBLIC -static -s)
 
 add_executable(kernels_test_static EXCLUDE_FROM_ALL ${tests})
 target_link_libraries(kernels_test_static PRIVATE lode_kernels_static ${LODE_GTEST_MAIN_STATIC} ${LODE_GTEST_STATIC})
-# Debian has Google Benchmark as a shared library only: a header of our own stands in for it.
+# The sources that they share are added where bench/ is built (CMakeLists.txt).
 foreach(bench matmul attention)
   add_executable(${bench}_bench_static EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/${bench}_bench.cc)
-  target_include_directories(${bench}_bench_static BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/bench/static)
   target_link_libraries(${bench}_bench_static PRIVATE lode_kernels_static)
 endforeach()

@@ -20,7 +20,7 @@ struct RowsTask {
 using RowsFn = void (*)(const RowsTask&);
 
 // Calls with at most this many tokens go row by row; `first` is then a multiple of 8, else of kPanelRows.
-inline constexpr std::int64_t kFewTokens = 8;
+inline constexpr std::int64_t kFewTokens = 4;
 inline constexpr std::int64_t kPanelRows = 16;
 
 // nullptr where the type is of the other kind.

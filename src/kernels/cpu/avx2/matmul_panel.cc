@@ -78,8 +78,10 @@ void unpack32(const Rows16& rows, std::int64_t offset, std::int64_t groups, Pane
     const std::int64_t at = offset + g * static_cast<std::int64_t>(sizeof(Block));
     for (int v = 0; v < 2; ++v) {
       __m256i codes[8];
-      for (int r = 0; r < 8; ++r)
+      for (int r = 0; r < 8; ++r) {
+        rows.prefetch_next(at, 8 * v + r, sizeof(Block));
         codes[r] = Format32<Block>::codes(reinterpret_cast<const Block*>(rows.row[8 * v + r] + at));
+      }
       const std::int64_t to = g * 8 * kStep + v * 32;
       if constexpr (kPlanes<Block> == 2) {
         __m256i high[8];
@@ -250,8 +252,10 @@ void unpack256(const Rows16& rows, std::int64_t offset, std::int64_t groups, Pan
           codes[r] = Format256<Block>::codes(reinterpret_cast<const Block*>(eight[r] + at), j);
         transpose_store(codes, panel.codes + (g * 64 + j * 8) * kStep + v * 32, kStep);
       }
-      for (int r = 0; r < 8; ++r)
+      for (int r = 0; r < 8; ++r) {
+        rows.prefetch_next(at, 8 * v + r, sizeof(Block));
         store_scales(reinterpret_cast<const Block*>(eight[r] + at), 8 * v + r, panel.scale[g], panel.min[g]);
+      }
       _mm256_storeu_ps(panel.d[g] + 8 * v, gather_f16(eight, at + kD));
       if (Format256<Block>::kMin) _mm256_storeu_ps(panel.dmin[g] + 8 * v, gather_f16(eight, at + kD + 2));
     }

@@ -50,6 +50,7 @@ struct Unpack32 {
         __m256i w[2][8];
         for (int r = 0; r < 8; ++r) {
           const Block* b = reinterpret_cast<const Block*>(rows.row[8 * v + r] + offset);
+          if (part == 0) rows.prefetch_next(offset, 8 * v + r, sizeof(Block));
           const __m256i bytes = Signed32<Block>::weights(b, part);
           w[0][r] = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(bytes));
           w[1][r] = _mm256_cvtepi8_epi16(_mm256_extracti128_si256(bytes, 1));
@@ -71,6 +72,7 @@ struct Unpack256 {
   static void run(const Rows16& rows, std::int64_t first, std::int64_t cols, Panel& panel) {
     for (std::int64_t g = 0; g < cols / 256; ++g) {
       const std::int64_t offset = (first / 256 + g) * static_cast<std::int64_t>(sizeof(Block));
+      for (int r = 0; r < kPanelRows; ++r) rows.prefetch_next(offset, r, sizeof(Block));
       for (int v = 0; v < 2; ++v) unpack8(rows.row + 8 * v, offset, g, v, panel);
     }
   }
