@@ -45,6 +45,7 @@ class ReplyParser {
   ReplyParser(const ChatFormat& format, const Options& options);
   ~ReplyParser();
   ReplyParser(ReplyParser&&) noexcept;
+  ReplyParser& operator=(ReplyParser&&) noexcept;
 
   // Appends to `out` what became certain.
   void push(std::string_view text, std::vector<ReplyDelta>& out);
