@@ -174,7 +174,7 @@ TEST_F(ChatCompletionTest, ReasoningIsToldApart) {
   EXPECT_EQ(both(R"("reasoning_format":"none")")["message"]["content"], "<think>\nSimple.\n</think>\n\nFour.");
   const Json cut = both(R"("max_tokens":12)");
   EXPECT_EQ(cut["message"]["content"], "");
-  EXPECT_EQ(cut["message"]["reasoning_content"], "Sim");
+  EXPECT_EQ(cut["message"]["reasoning_content"], "Simp");
   EXPECT_EQ(cut["finish_reason"], "length");
 }
 
