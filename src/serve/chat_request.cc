@@ -140,27 +140,27 @@ std::string call_start(const text::ChatTemplate& chat, const ToolChoice& choice)
     case CallFormat::tool_call:
       if (has("<function=")) return "<tool_call>\n<function=" + (name.empty() ? "" : name + ">\n");
       if (has("<arg_key>")) return "<tool_call>" + name;
-      return "<tool_call>\n" + json + (name.empty() ? "" : "\"arguments\": ");
-    case CallFormat::llama: return json + (name.empty() ? "" : "\"parameters\": ");
+      return "<tool_call>\n" + json + (name.empty() ? "" : "\"arguments\": {");
+    case CallFormat::llama: return json + (name.empty() ? "" : "\"parameters\": {");
     case CallFormat::mistral:
-      if (has("[ARGS]")) return "[TOOL_CALLS]" + (name.empty() ? "" : name + "[ARGS]");
-      return "[TOOL_CALLS][" + json + (name.empty() ? "" : "\"arguments\": ");
+      if (has("[ARGS]")) return "[TOOL_CALLS]" + (name.empty() ? "" : name + "[ARGS]{");
+      return "[TOOL_CALLS][" + json + (name.empty() ? "" : "\"arguments\": {");
     case CallFormat::gemma: return "<|tool_call>call:" + (name.empty() ? "" : name + "{");
     case CallFormat::harmony:
-      return "<|channel|>commentary to=functions." + (name.empty() ? "" : name + " <|constrain|>json<|message|>");
+      return "<|channel|>commentary to=functions." + (name.empty() ? "" : name + " <|constrain|>json<|message|>{");
     case CallFormat::deepseek:
       return "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>" +
-             (has("```json") ? "function<｜tool▁sep｜>" + (name.empty() ? "" : name + "\n```json\n")
-                             : (name.empty() ? "" : name + "<｜tool▁sep｜>"));
+             (has("```json") ? "function<｜tool▁sep｜>" + (name.empty() ? "" : name + "\n```json\n{")
+                             : (name.empty() ? "" : name + "<｜tool▁sep｜>{"));
     case CallFormat::dsml:
       return "\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"" + (name.empty() ? "" : name + "\">\n");
     case CallFormat::kimi:
       return "<|tool_calls_section_begin|><|tool_call_begin|>functions." +
-             (name.empty() ? "" : name + ":0<|tool_call_argument_begin|>");
-    case CallFormat::functionary: return "<function=" + (name.empty() ? "" : name + ">");
+             (name.empty() ? "" : name + ":0<|tool_call_argument_begin|>{");
+    case CallFormat::functionary: return "<function=" + (name.empty() ? "" : name + ">{");
     case CallFormat::list:
       return chat.format().calls_open[0] + (chat.format().calls_open[0].ends_with('[') ? "" : "[") + json +
-             (name.empty() ? "" : "\"arguments\": ");
+             (name.empty() ? "" : "\"arguments\": {");
     case CallFormat::none: break;
   }
   return {};
@@ -173,7 +173,11 @@ void force_call(Fields& fields, const ChatContext& context, const ToolChoice& ch
   if (start.empty())
     return fields.fail("tool_choice", "'tool_choice' asks for a call, but this model's chat template knows no tools");
   if (out.prompt.in_reasoning) start = "\n" + context.chat.format().think_close + "\n\n" + start;
-  const auto ids = context.tokenizer.encode(start, {.special = text::EncodeOptions::Special::parse});
+  // A tool's name is the client's text.
+  std::vector<text::ByteRange> given;
+  if (const std::size_t at = start.rfind(choice.name); !choice.name.empty() && at != std::string::npos)
+    given.push_back({at, at + choice.name.size()});
+  const auto ids = context.tokenizer.encode(start, {.special = text::EncodeOptions::Special::parse, .plain = given});
   out.prompt.ids.insert(out.prompt.ids.end(), ids.begin(), ids.end());
   out.forced_start = std::move(start);
 }
