@@ -230,7 +230,7 @@ std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const C
   bool parallel = true;
   fields.boolean("parallel_tool_calls", parallel);
   out.parallel_calls = parallel ? ParallelCalls::yes : ParallelCalls::no;
-  constexpr Unsupported kAlso[] = {{"chat_template"}, {"echo"}, {"audio"}, {"prefill"}};
+  constexpr Unsupported kAlso[] = {{"chat_template"}, {"echo"}, {"audio"}, {"best_of", 1}};
   refuse_unsupported(fields, kAlso);
 
   text::ChatTurns turns = read_turns(fields, context);

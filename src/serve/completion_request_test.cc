@@ -188,6 +188,9 @@ TEST(CompletionRequestTest, FieldsThatWouldChangeTheAnswerAreRefusedUnlessOff) {
            {"tools", "[{}]", "[]"},
            {"response_format", R"({"type":"json_object"})", R"({"type":"text"})"},
            {"top_n_sigma", "1", "-1"},
+           {"samplers", "[\"top_k\"]", "[]"},
+           {"skip_special_tokens", "false", "true"},
+           {"t_max_predict_ms", "100", "-1"},
            {"use_beam_search", "true", "false"}}) {
     const auto parsed = parse(R"({"prompt":"a",")" + name + "\":" + on + "}");
     const auto* error = std::get_if<ApiError>(&parsed);

@@ -213,14 +213,20 @@ constexpr Unsupported kUnsupported[] = {{"grammar"},
                                         {"guided_choice"},
                                         {"guided_grammar"},
                                         {"structured_outputs"},
+                                        {"samplers"},
+                                        {"post_sampling_probs"},
+                                        {"t_max_predict_ms"},
+                                        {"n_indent"},
+                                        {"include_stop_str_in_output"},
+                                        {"skip_special_tokens", 1},
                                         {"length_penalty", 1},
                                         {"use_beam_search"}};
 
 bool is_off(const Json& value, double off) {
   if (value.is_string()) return value.get_ref<const std::string&>().empty();
   if (value.is_structured() && value.empty()) return true;
-  if (value.is_boolean()) return !value.get<bool>();
-  if (value.is_number()) return value.get<double>() == off;
+  if (value.is_boolean()) return value.get<bool>() == (off == 1);
+  if (value.is_number()) return value.get<double>() == off || (off < 1 && value.get<double>() < 0);
   return value.is_object() && value.value("type", Json()) == "text";  // The response_format that asks nothing.
 }
 

@@ -35,8 +35,8 @@ struct GenerationRequest {
 void read_generation(Fields& fields, const text::Tokenizer& tokenizer, std::int64_t context_max,
                      GenerationRequest& out);
 
-// Fields that would change the answer and that this version cannot honour, each with a number that means "off" (as
-// null, false, an empty string and an empty array or object do for all).
+// Fields that would change the answer and that this version cannot honour, each with a number that means "off" (1 is
+// also `true`, all others `false`), as null, an empty string and an empty array or object do for all.
 struct Unsupported {
   std::string_view name;
   double off = 0;
