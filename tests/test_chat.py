@@ -271,6 +271,25 @@ def test_the_next_turn_reuses_the_last(which, serve, workdir, request):
     assert pairs(restored) == pairs(cold)
 
 
+@pytest.mark.parametrize('name', ['qwen35.gguf', 'gemma3.gguf', 'llama.gguf'])
+def test_resume_points_stand_before_the_answer_and_behind_the_system_prompt(name, serve, shared_data, workdir):
+    """Also where layers keep one state (qwen35): the last block before the assistant's turn, and the system prompt's end."""
+    path = workdir / 't.jinja'
+    path.write_text('{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}'
+                    '{% if add_generation_prompt %}<assistant>{% endif %}')
+    client = client_of(serve(shared_data / 'arch' / name, '--chat-template-file', path, kv='off'))
+    messages = [{'role': 'system', 'content': 'abc the ' * 30}, *user('hello the abc ' * 20)]
+    first = greedy(client, messages, max_tokens=20)
+    second = messages + [{'role': 'assistant', 'content': first.choices[0].message.content}] + user('and?')
+    warm = greedy(client, second, logprobs=True)
+    before_turn = (first.usage.prompt_tokens - len('<assistant>')) // 32 * 32
+    assert warm.usage.prompt_tokens_details.cached_tokens >= before_turn
+    cold = greedy(client, second, logprobs=True, extra_body={'cache_salt': 'cold'})
+    assert [e.logprob for e in warm.choices[0].logprobs.content] == [e.logprob for e in cold.choices[0].logprobs.content]
+    other = greedy(client, [messages[0], *user('xyz another' * 20)])
+    assert other.usage.prompt_tokens_details.cached_tokens >= 96
+
+
 def test_many_at_once_are_told_apart(smol):
     _, client = smol
     questions = [f'Repeat the number {i * 111}.' for i in range(12)]
