@@ -299,6 +299,38 @@ def test_many_at_once_are_told_apart(smol):
     assert together[:4] == alone
 
 
+def test_i10_every_slot_has_the_whole_context(smollm2, serve):
+    """Ten slots of 2048 tokens: a prompt of 205 tokens, and one of 2000, are answered; what no slot holds is a 400."""
+    client = client_of(serve(smollm2, '-c', 2048, '-np', 10, kv='off'))
+    for words in (180, 1900):
+        reply = greedy(client, user('word ' * words), max_tokens=4)
+        assert reply.usage.prompt_tokens > words
+    with pytest.raises(openai.BadRequestError) as e:
+        greedy(client, user('word ' * 2100))
+    assert e.value.code == 'context_length_exceeded'
+
+
+def test_i11_memory_is_flat_over_unique_prompts(serve, shared_data, workdir, request):
+    """Two thousand short prompts with log-probabilities (500 in a short run): once the cache is full nothing grows."""
+    path = workdir / 't.jinja'
+    path.write_text('{% for m in messages %}{{ m.content }}{% endfor %}')
+    server = serve(shared_data / 'arch' / 'llama.gguf', '--chat-template-file', path, '--kv-ram', '4MiB', kv='off')
+    link_body = {'max_tokens': 2, 'temperature': 0, 'logprobs': True, 'top_logprobs': 20}
+
+    def ask_many(first, count):
+        for i in range(first, first + count):
+            status, _ = lc.request(server.port, 'POST', '/v1/chat/completions',
+                                   {'messages': user(f'{i} the abc hello ' * 12), **link_body})
+            assert status == 200
+        return server.memory_kb('RssAnon') + server.memory_kb('VmSwap')
+
+    count = 1000 if request.config.getoption('--full') else 250
+    ask_many(0, 200)
+    before = ask_many(1000, count)
+    after = ask_many(10000, count)
+    assert after - before < 2048, f'{before} KiB, then {after} KiB'
+
+
 def test_props_and_models(smol):
     server, client = smol
     props = lc.request(server.port, 'GET', '/props')[1]

@@ -139,7 +139,7 @@ TEST_F(ConstraintTest, ChoicesAndNeighboursDoNotShareState) {
   EXPECT_EQ(all[3].tokens.size(), 24u);
 }
 
-TEST_F(ConstraintTest, WhereNothingIsAllowedTheRequestFailsAlone) {
+TEST_F(ConstraintTest, I09_WhereNothingIsAllowedTheRequestFailsAlone) {
   Request r = request(prompt(40), 24);
   r.constraint = std::make_shared<ScriptedConstraint>(std::vector<std::vector<TokenId>>{{40}, {}}, Forced::no);
   Collector bad, good;
