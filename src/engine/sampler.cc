@@ -132,12 +132,24 @@ TokenId Sampler::sample(std::span<const float> logits, const SamplingParams& p, 
   return draw(uniform_draw(p.seed, choice, position), side, p);
 }
 
+namespace {
+
+// The first `n` of a range in order, the first `sorted` of which are already. All orders here are total, so both ways
+// give the same; for a whole range sorting takes a third of the time.
+template <typename Iterator, typename Before>
+void sort_first(Iterator begin, Iterator end, std::size_t sorted, std::size_t n, Before before) {
+  const Iterator from = begin + static_cast<std::ptrdiff_t>(sorted), to = begin + static_cast<std::ptrdiff_t>(n);
+  if (to == end) std::sort(from, end, before);
+  else std::partial_sort(from, to, end, before);
+}
+
+}  // namespace
+
 void Sampler::sort_to(std::size_t n) {
   if (n <= sorted_) return;
-  std::partial_sort(
-      candidates_.begin() + static_cast<std::ptrdiff_t>(sorted_), candidates_.begin() + static_cast<std::ptrdiff_t>(n),
-      candidates_.end(),
-      [](const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; });
+  sort_first(candidates_.begin(), candidates_.end(), sorted_, n, [](const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  });
   sorted_ = n;
 }
 
@@ -153,24 +165,27 @@ double Sampler::total_weight() const {
 
 // Tokens whose surprise is nearest to what the distribution lets expect, as many as make up the share.
 void Sampler::keep_typical(const SamplingParams& p) {
-  const double sum = total_weight();
-  double entropy = 0;
-  for (const Candidate& c : candidates_) {
-    const double share = weight(c) / sum;
-    if (share > 0) entropy -= share * portable::log(share);
-  }
-  const auto distance = [&](const Candidate& c) {
-    const double surprise = portable::log(sum) - (static_cast<double>(c.logit) - max_logit_) / temperature_;
-    return std::abs(surprise - entropy);
+  const double sum = total_weight(), log_sum = portable::log(sum);
+  const auto log_weight = [&](const Candidate& c) {
+    return (static_cast<double>(c.logit) - max_logit_) / temperature_;
   };
-  std::sort(candidates_.begin(), candidates_.end(), [&](const Candidate& a, const Candidate& b) {
+  double entropy = log_sum;  // The sum of w * (log_sum - log w) over the sum of w.
+  for (const Candidate& c : candidates_) entropy -= weight(c) * log_weight(c) / sum;
+  const auto distance = [&](const Candidate& c) { return std::abs(log_sum - log_weight(c) - entropy); };
+  const auto nearer = [&](const Candidate& a, const Candidate& b) {
     const double x = distance(a), y = distance(b);
     return x != y ? x < y : a.id < b.id;
-  });
+  };
   double share = 0;
-  std::size_t keep = 0;
-  while (keep < candidates_.size() && share < static_cast<double>(p.typical_p))
+  std::size_t keep = 0, in_order = 0;
+  while (keep < candidates_.size() && share < static_cast<double>(p.typical_p)) {
+    if (keep == in_order) {
+      const std::size_t next = std::min(candidates_.size(), std::max<std::size_t>(256, in_order * 8));
+      sort_first(candidates_.begin(), candidates_.end(), in_order, next, nearer);
+      in_order = next;
+    }
     share += weight(candidates_[keep++]) / sum;
+  }
   candidates_.resize(std::max<std::size_t>(keep, 1));
   sorted_ = 0;
 }
@@ -195,7 +210,7 @@ void Sampler::drop_top(const SamplingParams& p) {
   std::size_t likely = 0;
   const auto is_likely = [&](const Candidate& c) { return weight(c) >= static_cast<double>(p.xtc_threshold) * sum; };
   while (likely < candidates_.size()) {
-    sort_to(likely + 1);
+    if (likely == sorted_) sort_to(std::min(candidates_.size(), std::max<std::size_t>(256, sorted_ * 8)));
     if (!is_likely(candidates_[likely])) break;
     ++likely;
   }

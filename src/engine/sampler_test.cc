@@ -203,6 +203,25 @@ TEST(Sampler, PenaltiesOverALongHistoryTakeLinearTime) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
 }
 
+// Thresholds that keep everything cost a sort, not one for each token.
+TEST(Sampler, ExtremeSettingsOverALargeVocabularyEnd) {
+  constexpr int kVocab = 100'000;
+  Sampler s(kVocab);
+  std::vector<float> logits(kVocab);
+  for (int i = 0; i < kVocab; ++i) logits[static_cast<std::size_t>(i)] = static_cast<float>(i % 977) / 100;
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    SamplingParams p{.temperature = 1, .seed = seed};
+    p.xtc_probability = 1;
+    p.xtc_threshold = 0;
+    EXPECT_EQ(s.sample(logits, p, 0, kNone) % 977, 0);  // Only the least likely is left.
+    p.xtc_probability = 0;
+    p.typical_p = 0.999f;
+    s.sample(logits, p, 0, kNone);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));  // One sort a token: minutes.
+}
+
 // ---- what is barred
 
 TEST(Sampler, OnlyWhatTheMaskAllowsComes) {
