@@ -299,6 +299,15 @@ def test_many_at_once_are_told_apart(smol):
     assert together[:4] == alone
 
 
+def test_completions_through_the_same_client(smol):
+    server, client = smol
+    prompt = lc.request(server.port, 'POST', '/apply-template', {'messages': user('What is 2+2?')})[1]['prompt']
+    plain = client.completions.create(model='m', prompt=prompt, max_tokens=24, temperature=0)
+    assert plain.choices[0].text == greedy(client, user('What is 2+2?')).choices[0].message.content
+    parts = client.completions.create(model='m', prompt=prompt, max_tokens=24, temperature=0, stream=True)
+    assert ''.join(c.choices[0].text for c in parts) == plain.choices[0].text
+
+
 def test_i10_every_slot_has_the_whole_context(smollm2, serve):
     """Ten slots of 2048 tokens: a prompt of 205 tokens, and one of 2000, are answered; what no slot holds is a 400."""
     client = client_of(serve(smollm2, '-c', 2048, '-np', 10, kv='off'))

@@ -191,7 +191,7 @@ void make_prompt(Fields& fields, const ChatContext& context, const text::ChatTur
   if (auto error = too_long(rendered->text.size(), context.tokenizer, context.context_max))
     return fields.fail(std::move(*error));
   out.prompt = std::move(*rendered);
-  context.chat.tokenize(turns, out.prompt);
+  context.chat.tokenize(turns, out.prompt, context.context_max);
   if (out.prompt.ids.empty()) fields.fail("messages", "'messages': the chat template makes an empty prompt of them");
 }
 

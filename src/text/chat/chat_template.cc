@@ -255,9 +255,9 @@ Result<ChatPrompt> ChatTemplate::prompt(const ChatTurns& turns) const {
   return out;
 }
 
-void ChatTemplate::tokenize(const ChatTurns& turns, ChatPrompt& prompt) const {
+void ChatTemplate::tokenize(const ChatTurns& turns, ChatPrompt& prompt, std::int64_t tokens_max) const {
   prompt.ids = encode(prompt.text, prompt.given);
-  add_marks(turns, prompt);
+  if (static_cast<std::int64_t>(prompt.ids.size()) < tokens_max) add_marks(turns, prompt);
 }
 
 void ChatTemplate::add_marks(const ChatTurns& turns, ChatPrompt& out) const {

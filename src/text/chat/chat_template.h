@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -59,7 +60,9 @@ class ChatTemplate {
   Result<ChatPrompt> prompt(const ChatTurns& turns) const;
   // The two halves of it: the text alone, and then its ids and marks.
   Result<ChatPrompt> render(const ChatTurns& turns) const;
-  void tokenize(const ChatTurns& turns, ChatPrompt& prompt) const;
+  // Of a prompt of `tokens_max` or more, which nobody will compute, marks are not looked for.
+  void tokenize(const ChatTurns& turns, ChatPrompt& prompt,
+                std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max()) const;
 
   const std::string& source() const { return source_; }
   const ChatFormat& format() const { return format_; }
