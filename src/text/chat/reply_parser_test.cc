@@ -111,6 +111,11 @@ TEST(ReplyParser, ReasoningIsSplitOff) {
   EXPECT_EQ(plain(kQwen, "Write <think> here.").content, "Write <think> here.");
   EXPECT_EQ(parse(kQwen, "<think>a</think>b", {.reasoning = ReplyParser::Options::Reasoning::keep}).content,
             "<think>a</think>b");
+  EXPECT_EQ(
+      parse(kQwen, "a</think>b",
+            {.reasoning = ReplyParser::Options::Reasoning::keep, .start = ReplyParser::Options::Start::in_reasoning})
+          .content,
+      "a</think>b");
   const Parsed gemma = plain("<|channel> <|tool_call> tools", "<|channel>thought\nHm.\n<channel|>Yes.");
   EXPECT_EQ(gemma.reasoning, "Hm.");
   EXPECT_EQ(gemma.content, "Yes.");

@@ -84,7 +84,7 @@ struct ReplyParser::Impl {
     split = options.reasoning == Options::Reasoning::split;
     if (calls_on) open_marks = f.calls_open;
     if (f.calls == CallFormat::harmony) state = State::harmony;
-    else if (options.start == Options::Start::in_reasoning) enter_reasoning();
+    else if (split && options.start == Options::Start::in_reasoning) enter_reasoning();
     if (options.tools_json == nullptr || !options.tools_json->is_array()) return;
     for (const nlohmann::ordered_json& tool : *options.tools_json) add_tool(tool);
   }
@@ -151,50 +151,36 @@ struct ReplyParser::Impl {
   // ---- states. True: there may be more to do.
 
   bool step();
-
   bool start();
-
   bool content();
-
   bool reasoning();
   bool reason_up_to(std::size_t end);
-
   bool between_calls();
-
   bool begin_other(std::string_view text);
-
   bool object();
   // Llama's calls are told from an answer in JSON by their name alone.
   bool known_enough() const {
     return format.calls != CallFormat::llama || text_parameters.contains(*call_object.name());
   }
   void flush_object();
-
   bool named();
-
   std::optional<std::pair<std::string, std::string>> name_in(std::string_view head) const;
-
   bool raw_arguments();
 
   // ---- a tag for each parameter
 
   bool begin_tagged(const chat::Tags& how);
-
   std::optional<std::string> up_to(std::string_view mark);
-
   bool tagged();
-
   bool tagged_name();
-
   bool tagged_parameter();
-
   bool is_text_parameter(const std::string& key) const;
+
   bool gemma();
 
   // ---- harmony
 
   bool harmony_header();
-
   bool harmony_body(ReplyDelta::Kind kind);
   bool harmony_call();
   void leave_harmony_body(const std::string& mark);
