@@ -17,7 +17,6 @@
 namespace lode::cli {
 namespace {
 
-constexpr std::string_view kVersion = "lode 0.1.0";
 constexpr int kUsageError = 2;
 
 using AddCommand = void (*)(CLI::App&);

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string_view>
 
 #include "base/status.h"
 
 namespace lode::cli {
+
+inline constexpr std::string_view kVersion = "lode 0.1.0";
 
 void add_run_command(CLI::App& app);
 void add_serve_command(CLI::App& app);

@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "cli/commands.h"
+#include "cli/read_input.h"
 
 namespace lode::cli {
 namespace {
@@ -146,6 +148,20 @@ void add_engine_flags(CLI::App& command, engine::EngineOptions& options) {
            options.kv_disk_max);
 
   for (const Refusal& refusal : kRefusals) refuse(command, refusal);
+}
+
+void add_chat_template_flag(CLI::App& command, std::filesystem::path& file) {
+  command.add_option("--chat-template-file", file, "A Jinja chat template to use instead of the model's own")
+      ->type_name("FILE");
+}
+
+std::string read_chat_template(const std::filesystem::path& file) {
+  if (file.empty()) return {};
+  auto text = read_input(file);
+  if (!text.ok()) fail(text.status());
+  if (text->empty())
+    fail(Status::invalid(fmt::format("{}: expected a chat template, found an empty file", file.string())));
+  return std::move(*text);
 }
 
 }  // namespace lode::cli

@@ -17,6 +17,11 @@ void add_compute_flags(CLI::App& command, engine::EngineOptions& options);
 // anyway (-ngl 0, --draft off).
 void add_engine_flags(CLI::App& command, engine::EngineOptions& options);
 
+// --chat-template-file FILE.
+void add_chat_template_flag(CLI::App& command, std::filesystem::path& file);
+// The file's text; empty where none was given. Fails with one line where it cannot be read, or is empty.
+std::string read_chat_template(const std::filesystem::path& file);
+
 // Runs `body` as the command's callback. The callback owns what `body` captured.
 template <typename Flags>
 void on_run(CLI::App& command, std::shared_ptr<Flags> flags, void (*body)(Flags&)) {

@@ -1,4 +1,5 @@
-// `lode run`: one answer, or a conversation of plain text in the terminal.
+// `lode run`: one answer, or a conversation in the terminal; by the model's chat template, or as plain text that goes
+// on.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -13,10 +14,13 @@
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "platform/clock.h"
 #include "platform/terminal.h"
 #include "serve/completion_reply.h"
 #include "serve/json.h"
+#include "serve/server.h"
 #include "serve/signals.h"
+#include "text/chat/reply_parser.h"
 
 namespace lode::cli {
 namespace {
@@ -32,7 +36,9 @@ struct Flags {
   std::int32_t top_k = 40;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
-  bool json = false;
+  std::string system;
+  std::filesystem::path chat_template;
+  bool json = false, no_chat = false;
 };
 
 // Events on their way from the step thread to this one.
@@ -82,17 +88,76 @@ class Interrupt {
 };
 
 struct Answer {
-  std::string text;
+  std::string text, reasoning;
   engine::Event last;
 };
 
 enum class Print { no, yes };
 
-Result<Answer> ask(engine::Engine& engine, Interrupt& interrupt, const Flags& flags, const std::string& prompt,
-                   std::uint64_t seed, Print print) {
+// Where an answer's text goes: as it is, or apart what is reasoning.
+class Writer {
+ public:
+  Writer(Print print, std::optional<text::ReplyParser> parser) : print_(print), parser_(std::move(parser)) {}
+
+  void take(const engine::Event& event, Answer& answer) {
+    if (!parser_) {
+      answer.text += event.text;
+      return show(event.text);
+    }
+    std::vector<text::ReplyDelta> deltas;
+    parser_->push(event.text, deltas);
+    if (event.kind == engine::Event::Kind::finished) parser_->finish(deltas);
+    for (const text::ReplyDelta& delta : deltas) {
+      const bool reasoning = delta.kind == text::ReplyDelta::Kind::reasoning;
+      if (!reasoning && !answer.reasoning.empty() && answer.text.empty()) show("\n\n");
+      (reasoning ? answer.reasoning : answer.text) += delta.text;
+      show(delta.text);
+    }
+  }
+
+ private:
+  void show(const std::string& text) const {
+    if (print_ == Print::no || text.empty()) return;
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+  const Print print_;
+  std::optional<text::ReplyParser> parser_;
+};
+
+// A prompt, and how its answer is read.
+struct Question {
+  std::vector<TokenId> ids, shown;
+  std::vector<std::int64_t> marks;
+  std::optional<text::ReplyParser> parser;
+};
+
+Question plain_question(const engine::Engine& engine, const std::string& prompt) {
   using Options = text::EncodeOptions;
+  return {.ids = engine.tokenizer().encode(prompt, {.special = Options::Special::parse, .bos = Options::Bos::model})};
+}
+
+Result<Question> chat_question(const text::ChatTemplate& chat, const serve::Json& messages) {
+  const std::tm t = platform::local_time(platform::system_clock().wall_seconds());
+  auto prompt =
+      chat.prompt({.messages = messages,
+                   .now = text::DateTime{t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec}});
+  if (!prompt.ok())
+    return Status(prompt.status().code(), fmt::format("the chat template: {}", prompt.status().message()));
+  using Start = text::ReplyParser::Options::Start;
+  return Question{.ids = std::move(prompt->ids),
+                  .shown = chat.shown_tokens(chat.format().reasoning_marks),
+                  .marks = std::move(prompt->marks),
+                  .parser = text::ReplyParser(chat.format(),
+                                              {.start = prompt->in_reasoning ? Start::in_reasoning : Start::outside})};
+}
+
+Result<Answer> ask(engine::Engine& engine, Interrupt& interrupt, const Flags& flags, Question question,
+                   std::uint64_t seed, Print print) {
   engine::Request request;
-  request.prompt = engine.tokenizer().encode(prompt, {.special = Options::Special::parse, .bos = Options::Bos::model});
+  request.prompt = std::move(question.ids);
+  request.shown = std::move(question.shown);
+  request.marks = std::move(question.marks);
   request.max_tokens = flags.max_tokens;
   request.stop = flags.stop;
   request.sampling = {
@@ -104,13 +169,10 @@ Result<Answer> ask(engine::Engine& engine, Interrupt& interrupt, const Flags& fl
   if (!id.ok()) return id.status();
   interrupt.running(*id);
   Answer answer;
+  Writer writer(print, std::move(question.parser));
   for (;;) {
     engine::Event event = inbox->next();
-    answer.text += event.text;
-    if (print == Print::yes && !event.text.empty()) {
-      std::fwrite(event.text.data(), 1, event.text.size(), stdout);
-      std::fflush(stdout);
-    }
+    writer.take(event, answer);
     if (event.kind != engine::Event::Kind::finished && event.kind != engine::Event::Kind::failed) continue;
     interrupt.running(std::nullopt);
     if (event.kind == engine::Event::Kind::failed) return event.error;
@@ -124,6 +186,7 @@ void print_json(const engine::Engine& engine, const Answer& answer, std::uint64_
   serve::Json out;
   out["model"] = engine.info().model_name;
   out["text"] = answer.text;
+  if (!answer.reasoning.empty()) out["reasoning"] = answer.reasoning;
   out["finish_reason"] = answer.last.finish == engine::FinishReason::cancelled
                              ? serve::Json("cancelled")
                              : serve::finish_reason(answer.last.finish);
@@ -147,7 +210,7 @@ void converse(engine::Engine& engine, Interrupt& interrupt, Flags& flags, std::u
     if (person) fmt::print(stderr, "> ");
     if (!std::getline(std::cin, line) || line.empty()) return;
     history += line + "\n";
-    auto answer = ask(engine, interrupt, flags, history, seed, Print::yes);
+    auto answer = ask(engine, interrupt, flags, plain_question(engine, history), seed, Print::yes);
     if (!answer.ok()) fail(answer.status());
     fmt::print("\n");
     std::fflush(stdout);
@@ -155,18 +218,78 @@ void converse(engine::Engine& engine, Interrupt& interrupt, Flags& flags, std::u
   }
 }
 
+serve::Json first_messages(const Flags& flags) {
+  serve::Json messages = serve::Json::array();
+  if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
+  return messages;
+}
+
+// Turns of a chat until the end of the input. A line is a message; /clear forgets, /bye ends.
+void chat_on(engine::Engine& engine, Interrupt& interrupt, const Flags& flags, const text::ChatTemplate& chat,
+             std::uint64_t seed) {
+  const bool person = platform::is_terminal(platform::StandardStream::in);
+  if (person)
+    fmt::print(stderr, "{}\nA line is a message; /clear starts anew, /bye or Ctrl-D ends.\n",
+               engine.info().description);
+  serve::Json messages = first_messages(flags);
+  std::string line;
+  for (;;) {
+    if (person) fmt::print(stderr, "> ");
+    if (!std::getline(std::cin, line) || line == "/bye" || line == "/exit") return;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (line == "/clear") {
+      messages = first_messages(flags);
+      continue;
+    }
+    messages.push_back({{"role", "user"}, {"content", line}});
+    auto question = chat_question(chat, messages);
+    if (!question.ok()) fail(question.status());
+    auto answer = ask(engine, interrupt, flags, std::move(*question), seed, Print::yes);
+    if (!answer.ok()) fail(answer.status());
+    fmt::print("\n");
+    std::fflush(stdout);
+    serve::Json said = {{"role", "assistant"}, {"content", answer->text}};
+    if (!answer->reasoning.empty()) said["reasoning_content"] = answer->reasoning;
+    messages.push_back(std::move(said));
+  }
+}
+
+// The chat template to use; null: the text goes on as it is, because the user says so or the model has none.
+std::shared_ptr<const text::ChatTemplate> chat_for(const engine::Engine& engine, const Flags& flags) {
+  if (flags.no_chat) return nullptr;
+  std::string source = read_chat_template(flags.chat_template);
+  const bool given = !source.empty();
+  auto chat = serve::load_chat_template(engine, std::move(source));
+  if (chat.ok()) return *chat;
+  if (given) fail(chat.status());
+  if (chat.status().code() == Code::not_found)
+    fmt::print(stderr, "This model's file has no chat template: your text goes on as it is.\n");
+  else fmt::print(stderr, "warning: {}; your text goes on as it is\n", chat.status().message());
+  return nullptr;
+}
+
 void run_run(Flags& flags) {
   if (flags.json && flags.prompt_given->count() == 0) throw CLI::ValidationError("--json needs -p TEXT");
+  if (flags.no_chat && !flags.system.empty()) throw CLI::ValidationError("--system is for a chat: leave out --no-chat");
   if (flags.engine.slots == 0) flags.engine.slots = 1;
   const std::uint64_t seed = flags.seed.value_or(std::random_device{}());
   auto created = engine::Engine::create(flags.engine);
   if (!created.ok()) fail(created.status());
   engine::Engine& engine = **created;
   Interrupt interrupt(engine);
+  const auto chat = chat_for(engine, flags);
   if (flags.prompt_given->count() == 0) {
-    converse(engine, interrupt, flags, seed);
+    if (chat) chat_on(engine, interrupt, flags, *chat, seed);
+    else converse(engine, interrupt, flags, seed);
   } else {
-    auto answer = ask(engine, interrupt, flags, flags.prompt, seed, flags.json ? Print::no : Print::yes);
+    Result<Question> question = plain_question(engine, flags.prompt);
+    if (chat) {
+      serve::Json messages = first_messages(flags);
+      messages.push_back({{"role", "user"}, {"content", flags.prompt}});
+      question = chat_question(*chat, messages);
+    }
+    if (!question.ok()) fail(question.status());
+    auto answer = ask(engine, interrupt, flags, std::move(*question), seed, flags.json ? Print::no : Print::yes);
     if (!answer.ok()) fail(answer.status());
     if (flags.json) print_json(engine, *answer, seed);
     else fmt::print("\n");
@@ -210,6 +333,9 @@ void add_run_command(CLI::App& app) {
       ->capture_default_str();
   command.add_option("--seed", flags->seed, "Of the random draws; default: another each time");
   command.add_option("--stop", flags->stop, "Text that ends the answer; may be repeated")->allow_extra_args(false);
+  command.add_option("--system,--sys", flags->system, "The system message of a chat");
+  add_chat_template_flag(command, flags->chat_template);
+  command.add_flag("--no-chat,--raw", flags->no_chat, "No chat template: the answer goes on from the text as it is");
   command.add_flag("--json", flags->json, "Print text, usage, timings and cache as JSON");
   add_engine_flags(command, flags->engine);
   on_run(command, flags, run_run);

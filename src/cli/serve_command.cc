@@ -26,6 +26,7 @@ struct Flags {
   engine::EngineOptions engine;
   serve::ServerOptions server;
   std::vector<std::string> models;
+  std::filesystem::path chat_template;
   bool verbose = false, quiet = false;
 };
 
@@ -78,6 +79,17 @@ void say_what_is_loaded(const engine::EngineInfo& info, const Flags& flags) {
              info.context_max, info.chunk, info.threads, info.isa, info.load_ms);
 }
 
+// What answers chats. A template that the user gave must be good; without one, or with one in the model that is not,
+// the server does everything else, and says why not this.
+serve::ChatResult chat_for(const engine::Engine& engine, std::string source) {
+  const bool given = !source.empty();
+  auto chat = serve::load_chat_template(engine, std::move(source));
+  if (chat.ok()) return chat;
+  if (given) fail(chat.status());
+  fmt::print(stderr, "{}: {}\n", chat.status().code() == Code::not_found ? "note" : "warning", chat.status().message());
+  return chat;
+}
+
 void run_serve(Flags& flags) {
   if (flags.models.size() > 1)
     throw CLI::ValidationError("serving several models is not in this version: give one MODEL");
@@ -87,6 +99,8 @@ void run_serve(Flags& flags) {
           "--api-key is empty, which would let everybody in: give a key, or leave the option out");
   }
   flags.engine.model = flags.models.front();
+  const std::string chat_template = read_chat_template(flags.chat_template);
+  flags.server.build_info = std::string(kVersion);
   set_up_log(flags);
   StopRequest stop;
   serve::SignalWatch signals([&stop](int count) { stop.on_signal(count); });
@@ -98,7 +112,7 @@ void run_serve(Flags& flags) {
   if (!engine.ok()) fail(engine.status());
   say_what_is_loaded((*engine)->info(), flags);
   stop.loaded();
-  (*server)->set_engine(**engine);
+  (*server)->set_engine(**engine, chat_for(**engine, chat_template));
   fmt::print(stderr, "ready: {}/v1\n", (*server)->url());
 
   stop.wait();
@@ -129,6 +143,7 @@ void add_serve_command(CLI::App& app) {
       ->capture_default_str();
   command.add_option("--api-key", flags->server.api_keys, "Key that clients must send; several keep separate caches")
       ->allow_extra_args(false);
+  add_chat_template_flag(command, flags->chat_template);
   command.add_flag("-v,--verbose", flags->verbose, "Log health probes too");
   command.add_flag("-q,--quiet", flags->quiet, "Log only warnings and errors");
   add_engine_flags(command, flags->engine);

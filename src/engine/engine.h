@@ -40,6 +40,7 @@ struct EngineOptions {
 };
 
 struct EngineInfo {
+  std::string model_path;
   std::string model_name, architecture, description;  // description: "Gemma 3 270m, 18 layers, Q4_K_M, 241 MiB"
   std::string isa, numerics_id;
   std::int64_t context_max = 0, context_trained = 0, vocab = 0, chunk = 0, parameters = 0, file_bytes = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@ struct Live {
         prompt_n(static_cast<std::int64_t>(tokens.size())),
         text(tokenizer, {.start = text::Detokenizer::Start::continuation}),
         stops(request.stop),
+        constraint(request.constraint ? request.constraint->clone() : nullptr),
         submitted_ns(now_ns) {}
 
   RequestId id;
@@ -31,7 +33,8 @@ struct Live {
   std::int64_t prompt_n;
   text::Detokenizer text;
   StopMatcher stops;
-  std::vector<TokenInfo> unsent;  // Tokens whose text is held back.
+  std::unique_ptr<Constraint> constraint;  // This choice's own; null: anything may come.
+  std::vector<TokenInfo> unsent;           // Tokens whose text is held back.
 
   kv::Sequence* kv = nullptr;   // Null while queued.
   bool first_admission = true;  // A preempted request comes back with its history; its first Reuse is the one told.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "engine/constraint.h"
 #include "kv/store.h"
 
 namespace lode::engine {
@@ -22,7 +24,16 @@ struct SamplingParams {
   float min_p = 0.0f;        // 0: off.
   float repeat_penalty = 1.0f, presence_penalty = 0.0f, frequency_penalty = 0.0f;  // 1, 0, 0: off.
   std::int32_t penalty_last_n = 64;
-  std::uint64_t seed = 0;  // Draws are keyed by (seed, choice, position).
+  float typical_p = 1.0f;  // Locally typical sampling; 1: off.
+  // Exclude top choices: with this chance, all tokens of at least `xtc_threshold` but the least likely of them go.
+  float xtc_probability = 0.0f, xtc_threshold = 0.1f;  // 0: off; a threshold over 0.5 never finds two.
+  // Don't repeat yourself: a token that would lengthen a repetition of n >= dry_allowed_length tokens loses
+  // dry_multiplier * dry_base^(n - dry_allowed_length).
+  float dry_multiplier = 0.0f, dry_base = 1.75f;  // 0: off.
+  std::int32_t dry_allowed_length = 2;
+  std::int32_t dry_penalty_last_n = -1;  // Tokens looked back at; -1: all.
+  std::vector<TokenId> dry_breakers;     // Sorted; no repetition reaches across one of these.
+  std::uint64_t seed = 0;                // Draws are keyed by (seed, choice, position).
   std::vector<std::pair<TokenId, float>> logit_bias;
 };
 
@@ -37,6 +48,11 @@ struct Request {
   // Prompt lengths in tokens after which other prompts are expected to go on differently (a system prompt's end, the
   // place before the assistant's turn): the store keeps resume points there. The prompt's end is one of itself.
   std::vector<std::int64_t> marks;
+  std::int32_t min_tokens = 0;       // No end-of-generation token before this many.
+  std::vector<TokenId> stop_tokens;  // Sorted; each ends the answer as an end-of-generation token does.
+  std::vector<TokenId> shown;        // Sorted; control tokens whose text is part of the answer's text.
+  // What the answer may look like; each choice works on its own clone. Null: anything.
+  std::shared_ptr<const Constraint> constraint;
   enum class EndTokens { stop, ignore } end_tokens = EndTokens::stop;  // ignore_eos.
   enum class Progress { no, yes } progress = Progress::no;             // Send prefill progress events.
 };

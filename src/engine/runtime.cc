@@ -24,6 +24,7 @@ Status load_model(const EngineOptions& options, gguf::LoadMode mode, Runtime& rt
 
   const model::Facts& facts = rt.model->facts();
   rt.info.model_name = facts.name;
+  rt.info.model_path = options.model.string();
   rt.info.architecture = facts.architecture;
   rt.info.isa = rt.stream.ops->name;
   rt.info.numerics_id = rt.stream.ops->numerics_id;

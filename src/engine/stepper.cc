@@ -6,7 +6,14 @@
 
 namespace lode::engine {
 
-Stepper::Stepper(Runtime& rt, platform::Clock& clock) : rt_(rt), clock_(clock), sampler_(rt.model->facts().vocab) {
+Stepper::Stepper(Runtime& rt, platform::Clock& clock)
+    : rt_(rt),
+      clock_(clock),
+      sampler_(rt.model->facts().vocab, rt.info.context_max),
+      mask_(Constraint::mask_words(rt.model->facts().vocab)) {
+  for (TokenId id = 0; id < rt.model->facts().vocab; ++id)
+    if (rt.tokenizer && rt.tokenizer->is_end_of_generation(id)) end_tokens_.push_back(id);
+  forced_.reserve(64);
   parts_.reserve(static_cast<std::size_t>(rt.limits.runs));
   specs_.reserve(static_cast<std::size_t>(rt.limits.runs));
   ids_.reserve(static_cast<std::size_t>(rt.limits.rows));
@@ -235,25 +242,83 @@ void Stepper::finish_parts() {
   }
 }
 
+// Tokens the answer may still have, by max_tokens and by the context.
+std::int64_t Stepper::tokens_left(const Live& live) const {
+  const std::int64_t room = rt_.info.context_max - static_cast<std::int64_t>(live.tokens.size());
+  return live.request.max_tokens < 0 ? room : std::min(room, live.request.max_tokens - live.generated());
+}
+
+// -1, once the constraint allows nothing.
+TokenId Stepper::draw(Live& live, std::span<const float> logits) {
+  const Request& r = live.request;
+  Sampler::Barred barred;
+  if (live.generated() < r.min_tokens) barred.tokens = end_tokens_;
+  if (live.constraint) {
+    live.constraint->set_tokens_left(tokens_left(live));
+    live.constraint->fill_mask(mask_);
+    barred.mask = mask_;
+  }
+  const TokenId token = sampler_.sample(logits, r.sampling, r.choice, live.tokens, barred);
+  // A document that is complete may end sooner than min_tokens says, where nothing else is allowed.
+  if (token < 0 && !barred.tokens.empty())
+    return sampler_.sample(logits, r.sampling, r.choice, live.tokens, {.mask = barred.mask});
+  return token;
+}
+
 // Samples the next token of one sequence and sends what became certain.
 void Stepper::take_token(Live& live, std::span<const float> logits) {
   const Request& r = live.request;
   if (r.max_tokens == 0) return finish(live, FinishReason::length);
-  const TokenId token = sampler_.sample(logits, r.sampling, r.choice, live.tokens);
-  if (r.end_tokens == Request::EndTokens::stop && rt_.tokenizer->is_end_of_generation(token))
+  const TokenId token = draw(live, logits);
+  if (token < 0) return fail(live, Status(Code::internal, "the answer's grammar allows no token here"));
+  // Under a constraint an end token comes only where the answer may end.
+  const bool ends =
+      rt_.tokenizer->is_end_of_generation(token) && (live.constraint || r.end_tokens == Request::EndTokens::stop);
+  if (ends || std::binary_search(r.stop_tokens.begin(), r.stop_tokens.end(), token))
     return finish(live, FinishReason::stop);
+  if (live.constraint && !live.constraint->accept(token))
+    return fail(live, Status(Code::internal, "the answer's grammar refuses a token that it allowed"));
+  send(live, append(live, token, logits));
+  if (at_end(live)) return;
+  if (live.constraint && r.top_logprobs < 0) take_forced(live);
+}
+
+// The token's text, as far as it is certain. `logits` may be empty where no log-probabilities are asked for.
+std::string Stepper::append(Live& live, TokenId token, std::span<const float> logits) {
+  using Control = text::Tokenizer::Control;
+  const Request& r = live.request;
+  const bool shown = std::binary_search(r.shown.begin(), r.shown.end(), token);
   live.tokens.push_back(token);
   if (r.top_logprobs >= 0) {
     TokenInfo info;
     info.id = token;
-    info.bytes = rt_.tokenizer->token_bytes(token, text::Tokenizer::Control::hide);
+    info.bytes = rt_.tokenizer->token_bytes(token, shown ? Control::show : Control::hide);
     Sampler::log_probabilities(logits, r.top_logprobs, info);
     live.unsent.push_back(std::move(info));
   }
-  send(live, live.stops.push(live.text.push(token)));
-  if (!live.stops.matched().empty()) return finish(live, FinishReason::stop);
-  const bool full = static_cast<std::int64_t>(live.tokens.size()) >= rt_.info.context_max;
-  if (full || (r.max_tokens > 0 && live.generated() >= r.max_tokens)) finish(live, FinishReason::length);
+  return live.stops.push(live.text.push(token, shown ? Control::show : Control::hide));
+}
+
+// Whether the answer ends with its last token; it is finished then.
+bool Stepper::at_end(Live& live) {
+  if (!live.stops.matched().empty() || (live.constraint && live.constraint->done())) {
+    finish(live, FinishReason::stop);
+    return true;
+  }
+  if (tokens_left(live) > 0) return false;
+  finish(live, FinishReason::length);
+  return true;
+}
+
+// What must come next is not drawn: it goes through the model with the next step, as a chunk of a prompt does.
+void Stepper::take_forced(Live& live) {
+  forced_.clear();
+  live.constraint->forced(forced_, static_cast<std::size_t>(tokens_left(live)));
+  for (const TokenId token : forced_) {
+    send(live, append(live, token, {}));
+    if (!live.stops.matched().empty() || tokens_left(live) <= 0) break;
+  }
+  if (!forced_.empty()) at_end(live);
 }
 
 void Stepper::send(Live& live, std::string text) {

@@ -54,6 +54,11 @@ class Stepper {
   void recount_card();
   void finish_parts();
   void take_token(Live& live, std::span<const float> logits);
+  TokenId draw(Live& live, std::span<const float> logits);
+  std::string append(Live& live, TokenId token, std::span<const float> logits);
+  bool at_end(Live& live);
+  void take_forced(Live& live);
+  std::int64_t tokens_left(const Live& live) const;
   void send(Live& live, std::string text);
   void finish(Live& live, FinishReason reason);
   void fail(Live& live, Status error);
@@ -65,6 +70,9 @@ class Stepper {
   Runtime& rt_;
   platform::Clock& clock_;
   Sampler sampler_;
+  std::vector<TokenId> end_tokens_;             // All that end a generation.
+  std::vector<std::uint32_t> mask_;             // [vocab / 32] Of the constraint at hand.
+  std::vector<TokenId> forced_;                 // Of the constraint at hand.
   std::deque<std::unique_ptr<Live>> queue_;     // Waiting for a slot, oldest first.
   std::vector<std::unique_ptr<Live>> running_;  // Admission order: the youngest is last. Ended ones have a null sink.
   std::atomic<std::int64_t> queued_{0}, slots_{0};  // Their sizes, for other threads.

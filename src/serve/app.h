@@ -22,7 +22,12 @@ class App {
   Workers& workers() { return workers_; }
 
   engine::Engine* engine() const { return engine_.load(std::memory_order_acquire); }  // nullptr: not loaded yet.
-  void set_engine(engine::Engine& engine) { engine_.store(&engine, std::memory_order_release); }
+  void set_engine(engine::Engine& engine, ChatResult chat) {
+    chat_ = std::move(chat);
+    engine_.store(&engine, std::memory_order_release);
+  }
+  // The chat template, or why there is none. Only once there is an engine.
+  const ChatResult& chat() const { return chat_; }
 
   std::string stage() const {
     const std::lock_guard lock(mutex_);
@@ -44,6 +49,7 @@ class App {
   const std::chrono::system_clock::time_point started_;
   HttpCounters counters_;
   std::atomic<engine::Engine*> engine_{nullptr};
+  ChatResult chat_{Status(Code::unavailable, "no model is loaded")};  // Set once, before engine_.
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> request_number_{1};
   mutable std::mutex mutex_;

@@ -10,11 +10,6 @@ namespace {
 
 constexpr double kVeryUnlikely = -9999.0;
 
-double json_logprob(float logprob) {
-  if (std::isnan(logprob)) return kVeryUnlikely;
-  return std::clamp(static_cast<double>(logprob), kVeryUnlikely, 0.0);
-}
-
 // Characters that begin in `bytes`.
 std::int64_t characters(std::string_view bytes) {
   return std::count_if(bytes.begin(), bytes.end(),
@@ -29,6 +24,11 @@ double per_token(std::int64_t n, double ms) {
 }
 
 }  // namespace
+
+double json_logprob(float logprob) {
+  if (std::isnan(logprob)) return kVeryUnlikely;
+  return std::clamp(static_cast<double>(logprob), kVeryUnlikely, 0.0);
+}
 
 std::string token_text(std::string_view bytes) {
   if (is_valid_utf8(bytes)) return std::string(bytes);

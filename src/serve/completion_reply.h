@@ -33,6 +33,9 @@ class LegacyLogprobs {
 // A token's text; one that is not whole UTF-8 as "bytes:\xe2\x80", so that nothing is lost and keys stay distinct.
 std::string token_text(std::string_view bytes);
 
+// A log-probability as JSON can say it: from -9999 (also for what is no number) to 0.
+double json_logprob(float logprob);
+
 // "stop" or "length"; null while unfinished.
 Json finish_reason(engine::FinishReason reason);
 

@@ -9,27 +9,18 @@
 #include "engine/request.h"
 #include "serve/api_error.h"
 #include "serve/json.h"
+#include "serve/request_fields.h"
 #include "text/tokenizer.h"
 
 namespace lode::serve {
 
-inline constexpr std::size_t kStopStringsMax = 16;
-inline constexpr std::size_t kStopBytesMax = 4096;
-inline constexpr std::int64_t kChoicesPerPromptMax = 16;
 inline constexpr std::size_t kChoicesMax = 128;  // Prompts times n.
-inline constexpr std::int64_t kLogprobsMax = 20;
 
-enum class Delivery { whole, stream };
 enum class Echo { no, yes };
-enum class StreamUsage { no, yes };  // stream_options.include_usage
 
-struct CompletionRequest {
+struct CompletionRequest : GenerationRequest {
   std::vector<std::vector<TokenId>> prompts;  // Ids, BOS included where the model wants one.
-  std::int64_t n = 1;                         // Choices a prompt; choice c of prompt p has index p * n + c.
-  engine::Request shared;                     // Everything but prompt and choice.
-  Delivery delivery = Delivery::whole;
   Echo echo = Echo::no;
-  StreamUsage stream_usage = StreamUsage::no;
 };
 
 // Checks every field and tokenizes. `context_max` bounds penalty_last_n of -1. A seed that is absent or negative is

@@ -67,6 +67,26 @@ TEST(CompletionRequestTest, EveryFieldArrives) {
   EXPECT_EQ(r.shared.progress, engine::Request::Progress::yes);
 }
 
+TEST(CompletionRequestTest, SamplersOfLlamaServerAndVllm) {
+  const auto r = good(R"({"prompt":"a","typical_p":0.5,"xtc_probability":0.25,"xtc_threshold":0.5,"dry_multiplier":0.75,
+    "dry_base":2,"dry_allowed_length":3,"dry_penalty_last_n":9,"dry_sequence_breakers":["x","yz"],"min_tokens":4,
+    "stop_token_ids":[9,5]})");
+  const auto& s = r.shared.sampling;
+  EXPECT_EQ(s.typical_p, 0.5f);
+  EXPECT_EQ(s.xtc_probability, 0.25f);
+  EXPECT_EQ(s.xtc_threshold, 0.5f);
+  EXPECT_EQ(s.dry_multiplier, 0.75f);
+  EXPECT_EQ(s.dry_base, 2.0f);
+  EXPECT_EQ(s.dry_allowed_length, 3);
+  EXPECT_EQ(s.dry_penalty_last_n, 9);
+  EXPECT_EQ(s.dry_breakers, (std::vector<TokenId>{'x', ByteTokenizer::kBos, ByteTokenizer::kEos}));
+  EXPECT_EQ(r.shared.min_tokens, 4);
+  EXPECT_EQ(r.shared.stop_tokens, (std::vector<TokenId>{5, 9}));
+  const auto usual = good(R"({"prompt":"a","dry_multiplier":1})").shared.sampling.dry_breakers;
+  EXPECT_EQ(usual, (std::vector<TokenId>{'\n', '"', '*', ':', ByteTokenizer::kBos, ByteTokenizer::kEos}));
+  EXPECT_TRUE(good(R"({"prompt":"a"})").shared.sampling.dry_breakers.empty());  // Not worth a look while it is off.
+}
+
 TEST(CompletionRequestTest, NullIsAbsent) {
   const auto r =
       good(R"({"prompt":"a","max_tokens":null,"stop":null,"logprobs":null,"seed":null,"logit_bias":null,"suffix":null,
@@ -125,6 +145,19 @@ TEST(CompletionRequestTest, D16_WrongTypesNameTheirField) {
       {R"("presence_penalty":1e39)", "presence_penalty"},
       {R"("repeat_penalty":0)", "repeat_penalty"},
       {R"("repeat_last_n":-2)", "repeat_last_n"},
+      {R"("typical_p":2)", "typical_p"},
+      {R"("xtc_probability":"x")", "xtc_probability"},
+      {R"("xtc_threshold":-1)", "xtc_threshold"},
+      {R"("dry_multiplier":-1)", "dry_multiplier"},
+      {R"("dry_base":[])", "dry_base"},
+      {R"("dry_allowed_length":-1)", "dry_allowed_length"},
+      {R"("dry_penalty_last_n":-2)", "dry_penalty_last_n"},
+      {R"("dry_sequence_breakers":"x")", "dry_sequence_breakers"},
+      {R"("dry_sequence_breakers":[""])", "dry_sequence_breakers"},
+      {R"("dry_sequence_breakers":[1])", "dry_sequence_breakers"},
+      {R"("min_tokens":-1)", "min_tokens"},
+      {R"("stop_token_ids":[999])", "stop_token_ids"},
+      {R"("stop_token_ids":5)", "stop_token_ids"},
   };
   for (const auto& [field, param] : cases) {
     const auto parsed = parse(std::string(R"({"prompt":"a",)") + field + "}");
@@ -147,17 +180,17 @@ TEST(CompletionRequestTest, D16_WrongTypesNameTheirField) {
 
 TEST(CompletionRequestTest, FieldsThatWouldChangeTheAnswerAreRefusedUnlessOff) {
   for (const auto& [name, on, off] : std::initializer_list<std::array<std::string, 3>>{
-           {"min_tokens", "5", "0"},
-           {"stop_token_ids", "[1]", "[]"},
            {"mirostat", "2", "0"},
-           {"typical_p", "0.5", "1"},
-           {"dry_multiplier", "0.8", "0.0"},
-           {"xtc_probability", "0.5", "0"},
+           {"dynatemp_range", "0.5", "0"},
+           {"bad_words", "[\"a\"]", "[]"},
            {"guided_json", "{\"a\":1}", "null"},
            {"guided_regex", "\"a\"", "\"\""},
            {"tools", "[{}]", "[]"},
            {"response_format", R"({"type":"json_object"})", R"({"type":"text"})"},
            {"top_n_sigma", "1", "-1"},
+           {"samplers", "[\"top_k\"]", "[]"},
+           {"skip_special_tokens", "false", "true"},
+           {"t_max_predict_ms", "100", "-1"},
            {"use_beam_search", "true", "false"}}) {
     const auto parsed = parse(R"({"prompt":"a",")" + name + "\":" + on + "}");
     const auto* error = std::get_if<ApiError>(&parsed);

@@ -31,11 +31,19 @@ class ByteTokenizer : public text::Tokenizer {
     ++encodings;
     std::this_thread::sleep_for(delay);
     std::vector<TokenId> ids;
-    if (options.bos == text::EncodeOptions::Bos::model) ids.push_back(kBos);
+    const bool parse = options.special == text::EncodeOptions::Special::parse;
+    if (options.bos != text::EncodeOptions::Bos::none && !(parse && text.starts_with("<s>"))) ids.push_back(kBos);
+    const auto plain = [&](std::size_t begin, std::size_t end) {
+      return std::any_of(options.plain.begin(), options.plain.end(),
+                         [&](const text::ByteRange& r) { return r.begin < end && begin < r.end; });
+    };
     for (std::size_t i = 0; i < text.size(); ++i) {
-      if (options.special == text::EncodeOptions::Special::parse && text.substr(i, 4) == "</s>") {
+      if (parse && text.substr(i, 4) == "</s>" && !plain(i, i + 4)) {
         ids.push_back(kEos);
         i += 3;
+      } else if (parse && text.substr(i, 3) == "<s>" && !plain(i, i + 3)) {
+        ids.push_back(kBos);
+        i += 2;
       } else {
         ids.push_back(static_cast<unsigned char>(text[i]));
       }
@@ -84,12 +92,16 @@ class FakeEngine : public engine::Engine {
     std::size_t throw_from = std::numeric_limits<std::size_t>::max();  // submit throws from here on.
     std::int64_t context = 1000;
     std::chrono::milliseconds encode_delay{0};
+    std::string chat_template =
+        "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}";
     float logprob = -0.5f;
   };
 
   explicit FakeEngine(Script script) : script_(std::move(script)) {
     tokenizer_.delay = script_.encode_delay;
     info_.model_name = "fake";
+    info_.chat_template = script_.chat_template;
     info_.architecture = "fake";
     info_.context_max = script_.context;
     info_.context_trained = 2 * script_.context;

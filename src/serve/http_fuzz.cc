@@ -30,7 +30,7 @@ struct Running {
     LODE_CHECK(started.ok());
     server = std::move(*started);
     engine = std::make_unique<FakeEngine>(FakeEngine::Script{});
-    server->set_engine(*engine);
+    server->set_engine(*engine, load_chat_template(*engine, ""));
   }
   void expect_alive() {
     test::Client client(server->port());

@@ -14,10 +14,14 @@
 #include <string>
 #include <variant>
 
+#include "platform/clock.h"
 #include "serve/body_work.h"
+#include "serve/chat_completion.h"
+#include "serve/chat_request.h"
 #include "serve/completion.h"
 #include "serve/completion_request.h"
 #include "serve/fields.h"
+#include "serve/props.h"
 
 namespace lode::serve {
 namespace {
@@ -150,6 +154,54 @@ void completions(App& app, const ExchangePtr& exchange) {
   });
 }
 
+text::DateTime local_now() {
+  const std::tm t = platform::local_time(platform::system_clock().wall_seconds());
+  return {t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec};
+}
+
+// What reading a chat body needs; an answer where the model has no chat template.
+std::optional<ChatContext> chat_context(App& app, const engine::Engine& engine, const ExchangePtr& exchange) {
+  if (app.chat().ok()) return ChatContext{**app.chat(), engine.tokenizer(), engine.info().context_max, local_now()};
+  answer_error(exchange, {.http_status = 400,
+                          .message = app.chat().status().message(),
+                          .type = "invalid_request_error",
+                          .code = "no_chat_template"});
+  return std::nullopt;
+}
+
+void chat_completions(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = engine_for_body(app, exchange);
+  if (engine == nullptr) return;
+  const auto context = chat_context(app, *engine, exchange);
+  if (!context) return;
+  work_on_json(app, exchange, [&app, engine, exchange, context = *context](const Json& body) -> Finish {
+    auto parsed = parse_chat_request(body, context);
+    if (const auto* error = std::get_if<ApiError>(&parsed)) return then_answer(exchange, to_reply(*error));
+    auto request = std::make_shared<ChatRequest>(std::get<ChatRequest>(std::move(parsed)));
+    return [&app, engine, exchange, request] {
+      request->shared.salt = salt_for(app, exchange->request(), request->shared.salt);
+      ChatCompletion::start(app, *engine, exchange, std::move(*request));
+    };
+  });
+}
+
+// llama-server's: messages -> {"prompt"}.
+void apply_template(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = engine_for_body(app, exchange);
+  if (engine == nullptr) return;
+  const auto context = chat_context(app, *engine, exchange);
+  if (!context) return;
+  work_on_json(app, exchange, [exchange, context = *context](const Json& body) -> Finish {
+    auto turns = parse_chat_turns(body, context);
+    if (const auto* error = std::get_if<ApiError>(&turns)) return then_answer(exchange, to_reply(*error));
+    const auto prompt = context.chat.render(std::get<text::ChatTurns>(turns));
+    if (!prompt.ok()) return then_answer(exchange, to_reply(invalid_field("messages", prompt.status().message())));
+    Json out;
+    out["prompt"] = prompt->text;
+    return then_answer(exchange, {.body = dump_json(out)});
+  });
+}
+
 // llama-server's: {content, add_special: false, parse_special: true, with_pieces: false}.
 HttpReply tokenize_reply(const text::Tokenizer& tokenizer, const Json& body, std::size_t bytes_max) {
   Fields fields(body);
@@ -223,6 +275,12 @@ void detokenize(App& app, const ExchangePtr& exchange) {
   });
 }
 
+// llama-server's: what a client needs to know of the model and of what it gets when it does not ask.
+void props(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = ready_engine(app, exchange);
+  if (engine != nullptr) answer_json(exchange, props_json(app, *engine));
+}
+
 Json model_json(const App& app, const engine::Engine& engine) {
   const auto& info = engine.info();
   Json out;
@@ -230,6 +288,7 @@ Json model_json(const App& app, const engine::Engine& engine) {
   out["object"] = "model";
   out["created"] = std::chrono::duration_cast<std::chrono::seconds>(app.started().time_since_epoch()).count();
   out["owned_by"] = "lode";
+  out["max_model_len"] = info.context_max;  // vLLM's name for n_ctx.
   out["meta"] = {{"description", info.description},
                  {"architecture", info.architecture},
                  {"n_vocab", info.vocab},
@@ -299,7 +358,11 @@ void metrics(App& app, const ExchangePtr& exchange) {
 }
 
 constexpr Route kRoutes[] = {
+    {"POST", "/v1/chat/completions", Access::keyed, chat_completions},
+    {"POST", "/chat/completions", Access::keyed, chat_completions},
     {"POST", "/v1/completions", Access::keyed, completions},
+    {"POST", "/apply-template", Access::keyed, apply_template},
+    {"GET", "/props", Access::keyed, props},
     {"POST", "/tokenize", Access::keyed, tokenize},
     {"POST", "/detokenize", Access::keyed, detokenize},
     {"GET", "/v1/models", Access::keyed, models},

@@ -182,8 +182,23 @@ const HttpCounters& Server::counters() const {
 void Server::set_loading(std::string stage) {
   impl_->app.set_stage(std::move(stage));
 }
-void Server::set_engine(engine::Engine& engine) {
-  impl_->app.set_engine(engine);
+void Server::set_engine(engine::Engine& engine, ChatResult chat) {
+  impl_->app.set_engine(engine, std::move(chat));
+}
+
+ChatResult load_chat_template(const engine::Engine& engine, std::string source) {
+  const bool own = source.empty();
+  if (own) source = engine.info().chat_template;
+  if (source.empty()) {
+    return Status(Code::not_found,
+                  "this model's file has no chat template: start the server with --chat-template-file FILE, or use "
+                  "/v1/completions with a prompt");
+  }
+  auto made = text::ChatTemplate::make(std::move(source), engine.tokenizer());
+  if (made.ok()) return made;
+  return Status(made.status().code(),
+                fmt::format("{} cannot be used: {}; start the server with --chat-template-file FILE",
+                            own ? "this model's own chat template" : "the chat template", made.status().message()));
 }
 
 void Server::stop_accepting() {

@@ -15,8 +15,14 @@
 #include "engine/engine.h"
 #include "serve/connection_options.h"
 #include "serve/metrics.h"
+#include "text/chat/chat_template.h"
 
 namespace lode::serve {
+
+// The model's chat template, or why it has none that can be used.
+using ChatResult = Result<std::shared_ptr<const text::ChatTemplate>>;
+// The template in `source`; where that is empty, the model's own. not_found where there is neither.
+ChatResult load_chat_template(const engine::Engine& engine, std::string source);
 
 struct ServerOptions {
   std::string host = "127.0.0.1";  // A name or an address.
@@ -25,6 +31,7 @@ struct ServerOptions {
   int connections_max = 512;
   ConnectionOptions connection;
   std::chrono::milliseconds heartbeat{1000};  // A stream is never silent for longer.
+  std::string build_info = "lode";            // For /props.
   std::vector<std::string> api_keys;  // Empty: everybody is let in. With several, each has its own KV namespace.
 };
 
@@ -41,7 +48,8 @@ class Server {
   const HttpCounters& counters() const;
 
   void set_loading(std::string stage);  // What /health says meanwhile: "reading weights", ...
-  void set_engine(engine::Engine& engine);
+  // `chat`: what answers /v1/chat/completions, or the reason that clients are told.
+  void set_engine(engine::Engine& engine, ChatResult chat);
 
   // Closes the listening socket and idle connections; new requests on others get 503. Running ones go on.
   void stop_accepting();

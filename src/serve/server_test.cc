@@ -26,7 +26,7 @@ TEST_F(ServerTest, AnswersLoadingUntilTheEngineIsThere) {
   EXPECT_EQ(get("/v1/models").status, 503);
   EXPECT_NE(get("/metrics").body.find("lode_ready 0"), std::string::npos);
   engine = std::make_unique<FakeEngine>(FakeEngine::Script{});
-  server->set_engine(*engine);
+  server->set_engine(*engine, load_chat_template(*engine, ""));
   EXPECT_EQ(get("/health").body, R"({"status":"ok"})");
   expect_alive();
 }

@@ -42,7 +42,7 @@ class ServeTest : public testing::Test {
   void start(FakeEngine::Script script = {}) {
     start_without_engine();
     engine = std::make_unique<FakeEngine>(std::move(script));
-    server->set_engine(*engine);
+    server->set_engine(*engine, load_chat_template(*engine, chat_template));
   }
   void start_without_engine() {
     auto started = Server::start(options);
@@ -56,6 +56,7 @@ class ServeTest : public testing::Test {
     return client.read();
   }
   Reply complete(const std::string& body) { return post("/v1/completions", body); }
+  Reply chat(const std::string& body) { return post("/v1/chat/completions", body); }
   Reply get(const std::string& path) {
     Client client(server->port());
     client.get(path);
@@ -67,8 +68,8 @@ class ServeTest : public testing::Test {
     EXPECT_EQ(reply.status, 200) << reply.body;
   }
   // A 400 in OpenAI's shape whose param is `param`.
-  void expect_refused(const std::string& body, const std::string& param) {
-    const Reply reply = complete(body);
+  void expect_refused(const std::string& body, const std::string& param, const std::string& path = "/v1/completions") {
+    const Reply reply = post(path, body);
     EXPECT_EQ(reply.status, 400) << body << " -> " << reply.body;
     const Json error = reply.json();
     ASSERT_TRUE(error.is_object() && error.contains("error")) << body << " -> " << reply.body;
@@ -78,6 +79,7 @@ class ServeTest : public testing::Test {
   }
 
   ServerOptions options;
+  std::string chat_template;           // Empty: the fake's own.
   std::unique_ptr<FakeEngine> engine;  // Outlives the server.
   std::unique_ptr<Server> server;
 };

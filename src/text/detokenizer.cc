@@ -30,8 +30,8 @@ std::size_t broken(std::string_view bytes, std::size_t pos) {
 
 }  // namespace
 
-std::string Detokenizer::push(TokenId id) {
-  std::string bytes = tokenizer_->token_bytes(id, options_.control);
+std::string Detokenizer::push(TokenId id, Tokenizer::Control control) {
+  std::string bytes = tokenizer_->token_bytes(id, control);
   const TokenKind kind = tokenizer_->kind(id);
   const bool special = kind == TokenKind::control || kind == TokenKind::user_defined || kind == TokenKind::unknown;
   if (special) {

@@ -100,11 +100,15 @@ void SpecialMatcher::each_match(std::string_view text, std::size_t pos, Fn&& fn)
 }
 
 // The run of one byte at pos, cut greedily into its longest tokens; returns the run's end.
-std::size_t SpecialMatcher::take_run(std::string_view text, std::size_t pos, std::vector<Fragment>& tokens) const {
+std::size_t SpecialMatcher::take_run(std::string_view text, std::size_t pos, const Admits& admits,
+                                     std::vector<Fragment>& tokens) const {
   const std::size_t end = std::min(text.find_first_not_of(text[pos], pos), text.size());
   for (const std::uint32_t rank : runs_[static_cast<std::uint8_t>(text[pos])]) {
     const std::size_t size = specials_[rank].text.size();
-    for (; end - pos >= size; pos += size) tokens.push_back({pos, pos + size, specials_[rank].id});
+    for (; end - pos >= size; pos += size) {
+      if (admits && !admits(specials_[rank].id, pos, pos + size)) break;
+      tokens.push_back({pos, pos + size, specials_[rank].id});
+    }
   }
   return end;
 }
@@ -141,6 +145,10 @@ void SpecialMatcher::resolve(std::string_view text, Island& island, std::vector<
 }
 
 void SpecialMatcher::split(std::string_view text, std::vector<Fragment>& out) const {
+  split(text, out, {});
+}
+
+void SpecialMatcher::split(std::string_view text, std::vector<Fragment>& out, const Admits& admits) const {
   out.clear();
   if (text.empty()) return;
   std::vector<Fragment> tokens;
@@ -153,10 +161,11 @@ void SpecialMatcher::split(std::string_view text, std::vector<Fragment>& out) co
       continue;
     }
     if (!runs_[bytes[pos]].empty()) {
-      pos = take_run(text, pos, tokens);
+      pos = take_run(text, pos, admits, tokens);
       continue;
     }
     each_match(text, pos, [&](std::uint32_t rank) {
+      if (admits && !admits(specials_[rank].id, pos, pos + specials_[rank].text.size())) return;
       if (island.found.empty()) island.begin = strips_ ? 0 : pos;  // Whitespace may be swallowed from anywhere.
       const std::size_t end = pos + specials_[rank].text.size();
       island.end = island.found.empty() ? end : std::max(island.end, end);

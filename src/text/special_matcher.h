@@ -5,6 +5,7 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,9 @@ class SpecialMatcher {
   explicit SpecialMatcher(std::vector<Vocab::Special> specials);
 
   void split(std::string_view text, std::vector<Fragment>& out) const;
+  // Only tokens that `admits` where they stand; those it does not are text, as if they were not in the vocabulary.
+  using Admits = std::function<bool(TokenId id, std::size_t begin, std::size_t end)>;
+  void split(std::string_view text, std::vector<Fragment>& out, const Admits& admits) const;
 
  private:
   struct Found {
@@ -37,7 +41,8 @@ class SpecialMatcher {
   void find_runs();
   template <typename Fn>
   void each_match(std::string_view text, std::size_t pos, Fn&& fn) const;
-  std::size_t take_run(std::string_view text, std::size_t pos, std::vector<Fragment>& tokens) const;
+  std::size_t take_run(std::string_view text, std::size_t pos, const Admits& admits,
+                       std::vector<Fragment>& tokens) const;
   void resolve(std::string_view text, Island& island, std::vector<Fragment>& tokens) const;
 
   // Trie nodes; the edges of a node lie together, sorted by byte.

@@ -25,10 +25,12 @@ class VocabTokenizer final : public Tokenizer {
 
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override {
     std::vector<SpecialMatcher::Fragment> fragments;
-    (options.special == EncodeOptions::Special::parse ? parsed_ : always_).split(text, fragments);
+    if (options.special == EncodeOptions::Special::text) always_.split(text, fragments);
+    else if (options.plain.empty()) parsed_.split(text, fragments);
+    else split_around(text, options.plain, fragments);
     std::vector<TokenId> out;
     out.reserve(text.size() / 3 + 8);
-    const bool around = options.bos == EncodeOptions::Bos::model;
+    const bool around = options.bos != EncodeOptions::Bos::none;
     // A template or a client that wrote BOS into the text keeps the one it wrote.
     if (around && vocab_.adds_bos() && (fragments.empty() || fragments.front().id != vocab_.bos())) {
       out.push_back(vocab_.bos());
@@ -47,7 +49,8 @@ class VocabTokenizer final : public Tokenizer {
       }
       encoder_->encode(plain, scratch, out);
     }
-    if (around && vocab_.adds_eos() && (fragments.empty() || fragments.back().id != vocab_.eos())) {
+    if (options.bos == EncodeOptions::Bos::model && vocab_.adds_eos() &&
+        (fragments.empty() || fragments.back().id != vocab_.eos())) {
       out.push_back(vocab_.eos());
     }
     return out;
@@ -86,6 +89,17 @@ class VocabTokenizer final : public Tokenizer {
     always_ = SpecialMatcher(std::move(always));
     parsed_ = SpecialMatcher({specials.begin(), specials.end()});
     text_bytes_max_ = find_text_bytes_max();
+  }
+
+  // Control tokens only where all of their bytes are outside `plain`.
+  void split_around(std::string_view text, std::span<const ByteRange> plain,
+                    std::vector<SpecialMatcher::Fragment>& fragments) const {
+    parsed_.split(text, fragments, [&](TokenId id, std::size_t begin, std::size_t end) {
+      if (vocab_.kind(id) == TokenKind::user_defined) return true;
+      const auto behind =
+          std::partition_point(plain.begin(), plain.end(), [&](const ByteRange& r) { return r.end <= begin; });
+      return behind == plain.end() || behind->begin >= end;
+    });
   }
 
   std::size_t find_text_bytes_max() const {

@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "text/byte_range.h"
 
 namespace lode::text {
 
@@ -18,13 +19,14 @@ enum class TokenKind : std::uint8_t { normal = 1, unknown = 2, control = 3, user
 
 struct EncodeOptions {
   enum class Special { text, parse };  // `parse`: control and user-defined tokens written out in the text become ids.
-  enum class Bos {
-    none,
-    model
-  };  // `model`: BOS (and EOS) as the file's add_bos_token / add_eos_token say, and
-      // never a second BOS where the text already starts with one.
+  // `model`: BOS (and EOS) as the file's add_bos_token / add_eos_token say, and never a second BOS where the text
+  // already starts with one. `start`: the same without EOS, for a text that something will follow.
+  enum class Bos { none, model, start };
   Special special = Special::text;
   Bos bos = Bos::none;
+  // Parts of the text (ascending, apart from each other) that nobody vouches for: a control token that is written
+  // there, or reaches into there, is plain text even with Special::parse. User-defined tokens are found all the same.
+  std::span<const ByteRange> plain = {};
 };
 
 class Tokenizer {
@@ -77,7 +79,9 @@ class Detokenizer {
       : tokenizer_(&tokenizer), options_(options), strip_space_(options.start == Start::whole) {}
   // The text that became certain with this token; bytes that may still grow into a character are held (at most 3),
   // bytes that cannot are replaced by U+FFFD.
-  std::string push(TokenId id);
+  std::string push(TokenId id) { return push(id, options_.control); }
+  // The same for one token that is to be shown, or hidden, unlike others.
+  std::string push(TokenId id, Tokenizer::Control control);
   // What is still held, as U+FFFD.
   std::string flush();
 

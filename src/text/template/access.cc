@@ -134,7 +134,7 @@ Value character(Runtime& rt, const Value& owner, std::int64_t index) {
   rt.budget.read(s.ascii ? 0 : s.text.size());
   const std::size_t begin =
       s.ascii ? static_cast<std::size_t>(index) : byte_of_char(s.text, static_cast<std::size_t>(index));
-  return rt.like(owner, s.text.substr(begin, utf8_at(s.text, begin).bytes));
+  return rt.part(owner, std::string_view(s.text).substr(begin, utf8_at(s.text, begin).bytes));
 }
 
 std::optional<Value> indexed(Runtime& rt, const Value& owner, std::int64_t index) {
@@ -182,16 +182,17 @@ Steps steps_of(std::int64_t count, const Value& start, const Value& stop, const 
   return {first, by, gap > 0 ? static_cast<std::size_t>((gap - 1) / std::abs(by) + 1) : 0};
 }
 
-std::string sliced_text(Runtime& rt, const StringObject& s, const Steps& steps) {
+Value sliced_text(Runtime& rt, const Value& owner, const Steps& steps) {
+  const auto& s = owner.as<StringObject>();
   const auto first = static_cast<std::size_t>(steps.start);
-  if (steps.count == 0) return {};
+  if (steps.count == 0) return rt.part(owner, std::string_view(s.text).substr(0, 0));
   if (steps.step == 1) {
     rt.budget.read(s.ascii ? 0 : s.text.size());
     const std::size_t begin = s.ascii ? first : byte_of_char(s.text, first);
     const std::string_view rest = std::string_view(s.text).substr(begin);
     const std::size_t bytes = s.ascii ? steps.count : byte_of_char(rest, steps.count);
     rt.budget.require(bytes);
-    return std::string(rest.substr(0, bytes));
+    return rt.part(owner, rest.substr(0, bytes));
   }
   rt.budget.step(static_cast<std::int64_t>(s.text.size() / 8));
   rt.budget.require(s.text.size() * sizeof(std::uint32_t));
@@ -204,7 +205,8 @@ std::string sliced_text(Runtime& rt, const StringObject& s, const Steps& steps) 
     const std::size_t pos = starts[static_cast<std::size_t>(steps.start + static_cast<std::int64_t>(i) * steps.step)];
     out.append(s.text, pos, utf8_at(s.text, pos).bytes);
   }
-  return out;
+  const Runtime::Giving giving(rt, owner.given());
+  return rt.like(owner, std::move(out));
 }
 
 }  // namespace
@@ -238,7 +240,7 @@ Value slice(Runtime& rt, const Value& owner, const Value& start, const Value& st
   if (!can_be_indexed(owner)) fail(fmt::format("'{}' object cannot be sliced", type_name(owner)));
   rt.budget.read(owner.is_str() && !owner.as<StringObject>().ascii ? owner.text().size() : 0);
   const Steps steps = steps_of(*length(owner), start, stop, step);
-  if (owner.is_str()) return rt.like(owner, sliced_text(rt, owner.as<StringObject>(), steps));
+  if (owner.is_str()) return sliced_text(rt, owner, steps);
   const auto& s = owner.as<SequenceObject>();
   if (s.flavor == Flavor::range) {
     const std::int64_t first = s.start + steps.start * s.step, by = steps.step * s.step;

@@ -104,7 +104,7 @@ Value Interpreter::eval_compare(const Expr& e) {
 Value Interpreter::eval_concat(const Expr& e) {
   Sink out(budget);
   for (const auto& part : e.items) put_str(*this, out, eval(*part));
-  return str(out.take());
+  return str(out);
 }
 
 Args Interpreter::arguments(const CallArgs& args) {
@@ -148,7 +148,9 @@ Args Interpreter::piped(const Expr& e, Value base) {
 Value Interpreter::eval_filter(const Expr& e) {
   Value base = eval(*e.items[0]);
   if (!e.filter) fail_at(e.line, fmt::format("there is no filter '{}'", e.text));
-  return e.filter(*this, piped(e, std::move(base)));
+  const Args args = piped(e, std::move(base));
+  const Giving giving(*this, args);
+  return e.filter(*this, args);
 }
 
 Value Interpreter::eval_test(const Expr& e) {

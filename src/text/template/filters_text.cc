@@ -11,7 +11,10 @@ namespace {
 
 // The value as text, keeping the mark of |safe.
 Value soft(Runtime& rt, const Value& v) {
-  return v.is_str() ? v : rt.str(str_of(rt, v));
+  if (v.is_str()) return v;
+  Sink out(rt.budget);
+  put_str(rt, out, v);
+  return rt.str(out);
 }
 
 Value mapped(Runtime& rt, const Args& args, std::string_view name, std::string (*map)(std::string_view)) {
@@ -63,8 +66,7 @@ Value trim(Runtime& rt, const Args& args) {
   const Value v = soft(rt, p.at(0));
   rt.budget.read(v.text().size());
   const bool space = !p[1] || p[1]->is(Kind::none);
-  return rt.like(v,
-                 std::string(space ? strip_space(v.text(), Side::both) : strip_chars(v.text(), p.text(1), Side::both)));
+  return rt.part(v, space ? strip_space(v.text(), Side::both) : strip_chars(v.text(), p.text(1), Side::both));
 }
 
 Value string(Runtime& rt, const Args& args) {
@@ -90,21 +92,21 @@ Value forceescape(Runtime& rt, const Args& args) {
 Value replace(Runtime& rt, const Args& args) {
   const Params p("replace", args, {"s", "old", "new", "count"}, 3);
   const bool all = !p[3] || p[3]->is(Kind::none);
-  return rt.str(replaced(rt, str_of(rt, p.at(0)), str_of(rt, p.at(1)), str_of(rt, p.at(2)), all ? -1 : p.integer(3)));
+  return replaced(rt, soft(rt, p.at(0)), str_of(rt, p.at(1)), soft(rt, p.at(2)), all ? -1 : p.integer(3));
 }
 
 Value join(Runtime& rt, const Args& args) {
   const Params p("join", args, {"value", "d", "attribute"}, 1);
-  const std::string between = p[1] ? str_of(rt, *p[1]) : std::string();
+  const Value between = p[1] ? soft(rt, *p[1]) : rt.str("");
   const Path path(rt, p[2]);
   Sink out(rt.budget);
   bool more = false;
   for (const Value& v : iterate(rt, p.at(0))) {
-    if (more) out.put(between);
+    if (more) out.put_part(between, between.text());
     more = true;
     put_str(rt, out, path.of(rt, v));
   }
-  return rt.str(out.take());
+  return rt.str(out);
 }
 
 Value center(Runtime& rt, const Args& args) {

@@ -56,7 +56,7 @@ Value cycler(Runtime& rt, const Value&, const Args& args) {
   auto object = std::make_shared<CyclerObject>();
   rt.charge(*object, sizeof(CyclerObject) + args.positional.size() * sizeof(Value));
   set_depth(*object, 0);
-  for (const Value& v : args.positional) set_depth(*object, v.depth());
+  for (const Value& v : args.positional) hold(*object, v);
   object->items = args.positional;
   return Value(Kind::cycler, std::move(object));
 }
@@ -66,7 +66,7 @@ Value joiner(Runtime& rt, const Value&, const Args& args) {
   auto object = std::make_shared<JoinerObject>();
   rt.charge(*object, sizeof(JoinerObject));
   object->separator = p[0] ? *p[0] : rt.str(", ");
-  set_depth(*object, object->separator.depth());
+  hold(*object, object->separator);
   return Value(Kind::joiner, std::move(object));
 }
 

@@ -31,12 +31,20 @@ void Interpreter::Frame::renew() {
   scope_->values.clear();
 }
 
-std::string Interpreter::run() {
+Rendered Interpreter::run() {
   Sink out(budget);
   out_ = &out;
   Frame frame(*this, nullptr);
   run_block(program_.body);
-  return out.take();
+  Rendered rendered;
+  const std::string& mask = out.given_bytes();
+  for (std::size_t begin = mask.find('\1'); begin != std::string::npos;) {
+    const std::size_t end = std::min(mask.find('\0', begin), mask.size());
+    rendered.given.push_back({begin, end});
+    begin = mask.find('\1', end);
+  }
+  rendered.text = out.take();
+  return rendered;
 }
 
 Interpreter::Flow Interpreter::run_block(const Block& block) {
@@ -121,7 +129,7 @@ bool Interpreter::run_rounds(const Stmt& s, std::shared_ptr<const Values> items,
   auto loop = std::make_shared<LoopObject>();
   charge(*loop, sizeof(LoopObject) + items->size() * sizeof(Value));
   set_depth(*loop, 0);
-  for (const Value& v : *items) set_depth(*loop, v.depth());
+  for (const Value& v : *items) hold(*loop, v);
   loop->items = items;
   loop->depth0 = depth0;
   if (s.recursive) {
@@ -159,7 +167,7 @@ Interpreter::Flow Interpreter::run_captured(const Stmt& s) {
   }
   out_ = before;
   if (flow != Flow::next) return flow;
-  captured_.push_back(str(text.take()));
+  captured_.push_back(str(text));
   const Value value = eval(*s.values[0]);
   captured_.pop_back();
   if (s.kind == StmtKind::set_block) assign(*s.targets[0], value);
@@ -222,6 +230,7 @@ void Interpreter::assign(const Expr& target, const Value& value) {
     const Value space = eval_name(target);
     if (!space.is(Kind::space)) fail("cannot assign attribute on non-namespace object");
     auto& object = space.as<SpaceObject>();
+    object.given |= value.given();
     for (auto& [key, old] : object.items) {
       budget.step();
       if (key != target.text) continue;
@@ -242,7 +251,11 @@ void Interpreter::assign(const Expr& target, const Value& value) {
 Value Interpreter::call(const Value& callee, const Args& args) {
   budget.step();
   switch (callee.kind()) {
-    case Kind::function: return callee.as<FunctionObject>().native(*this, callee.as<FunctionObject>().self, args);
+    case Kind::function: {
+      const auto& function = callee.as<FunctionObject>();
+      const Giving giving(*this, args, function.self);
+      return function.native(*this, function.self, args);
+    }
     case Kind::macro: return call_macro(callee.as<MacroObject>(), args);
     case Kind::loop: return recurse(callee.as<LoopObject>(), args);
     case Kind::joiner: {
@@ -271,7 +284,7 @@ Value Interpreter::recurse(const LoopObject& loop, const Args& args) {
     }
   } const restore{*this, before, here};
   run_loop(*static_cast<const Stmt*>(loop.recurse), p.at(0), loop.depth0 + 1);
-  return str(text.take());
+  return str(text);
 }
 
 // Sets a macro's parameters in the current scope; defaults see the parameters before them.
@@ -332,9 +345,10 @@ Value Interpreter::call_macro(const MacroObject& macro, const Args& args) {
     ~Restore() { in.out_ = out; }
   } const restore{*this, out_before};
   Frame frame(*this, macro.scope);
+  const Giving giving(*this, false);  // Its own constants are the template's, whoever called it.
   bind(*macro.node, args);
   run_block(macro.node->body);
-  return str(text.take());
+  return str(text);
 }
 
 }  // namespace lode::text::jinja

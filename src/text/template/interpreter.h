@@ -29,7 +29,7 @@ class Interpreter : public Runtime {
   // A template variable. Names that the template does not use are ignored.
   void set_global(int name, Value value) { globals_[static_cast<std::size_t>(name)] = std::move(value); }
 
-  std::string run();
+  Rendered run();
   Value call(const Value& callee, const Args& args) override;
 
  private:

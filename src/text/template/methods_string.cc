@@ -46,7 +46,7 @@ Value stripped(Runtime& rt, const Value& self, const Args& args, std::string_vie
   const std::string_view text = subject(rt, self);
   const bool space = !p[0] || p[0]->is(Kind::none);
   if (!space) rt.budget.require(p.text(0).size() * sizeof(char32_t));
-  return rt.like(self, std::string(space ? strip_space(text, side) : strip_chars(text, p.text(0), side)));
+  return rt.part(self, space ? strip_space(text, side) : strip_chars(text, p.text(0), side));
 }
 Value strip(Runtime& rt, const Value& self, const Args& a) {
   return stripped(rt, self, a, "strip", Side::both);
@@ -152,18 +152,20 @@ Value endswith(Runtime& rt, const Value& self, const Args& a) {
 Value removeprefix(Runtime& rt, const Value& self, const Args& args) {
   const Params p("removeprefix", args, {"prefix"}, 1);
   const std::string_view text = subject(rt, self), prefix = p.text(0);
-  return rt.like(self, std::string(text.starts_with(prefix) ? text.substr(prefix.size()) : text));
+  return rt.part(self, text.starts_with(prefix) ? text.substr(prefix.size()) : text);
 }
 Value removesuffix(Runtime& rt, const Value& self, const Args& args) {
   const Params p("removesuffix", args, {"suffix"}, 1);
   const std::string_view text = subject(rt, self), suffix = p.text(0);
-  return rt.like(self, std::string(text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text));
+  return rt.part(self, text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text);
 }
 
 Value replace(Runtime& rt, const Value& self, const Args& args) {
   const Params p("replace", args, {"old", "new", "count"}, 2);
   subject(rt, self);
-  return rt.like(self, replaced(rt, self.text(), p.text(0), p.text(1), p.integer_or(2, -1)));
+  p.text(1);  // Fails where it is no str.
+  const Value out = replaced(rt, self, p.text(0), p.at(1), p.integer_or(2, -1));
+  return self.is_markup() ? rt.markup(std::string(out.text())) : out;
 }
 
 // ---- splitting
@@ -177,10 +179,10 @@ Values split_at(Runtime& rt, const Value& self, std::string_view separator, std:
     const std::size_t at = find_bytes(text, separator, begin);
     if (at == std::string_view::npos) break;
     rt.budget.step();
-    parts.push_back(rt.like(self, std::string(text.substr(begin, at - begin))));
+    parts.push_back(rt.part(self, text.substr(begin, at - begin)));
     begin = at + separator.size();
   }
-  parts.push_back(rt.like(self, std::string(text.substr(begin))));
+  parts.push_back(rt.part(self, text.substr(begin)));
   return parts;
 }
 
@@ -191,8 +193,7 @@ Values rsplit_at(Runtime& rt, const Value& self, std::string_view separator, std
   std::size_t begin = 0;
   const auto add = [&](std::size_t end) {
     rt.budget.step();
-    parts.push_back(rt.like(self, std::string(back.rend() - static_cast<std::ptrdiff_t>(end),
-                                              back.rend() - static_cast<std::ptrdiff_t>(begin))));
+    parts.push_back(rt.part(self, self.text().substr(back.size() - end, end - begin)));
   };
   while (limit < 0 || static_cast<std::int64_t>(parts.size()) < limit) {
     const std::size_t at = find_bytes(back, back_separator, begin);
@@ -212,10 +213,10 @@ Values split_space(Runtime& rt, const Value& self, std::int64_t limit) {
     std::size_t end = 0;
     while (end < rest.size() && !is_space(utf8_at(rest, end).code)) end += utf8_at(rest, end).bytes;
     rt.budget.step();
-    parts.push_back(rt.like(self, std::string(rest.substr(0, end))));
+    parts.push_back(rt.part(self, rest.substr(0, end)));
     rest = strip_space(rest.substr(end), Side::left);
   }
-  if (!rest.empty()) parts.push_back(rt.like(self, std::string(rest)));  // White space at its end stays.
+  if (!rest.empty()) parts.push_back(rt.part(self, rest));  // White space at its end stays.
   return parts;
 }
 
@@ -239,9 +240,9 @@ Values rsplit_space(Runtime& rt, const Value& self, std::int64_t limit) {
     first = words.size() - static_cast<std::size_t>(limit);
     const std::size_t end = static_cast<std::size_t>(words[first - 1].data() + words[first - 1].size() - rest.data());
     // What is not split keeps the white space at its front.
-    parts.push_back(rt.like(self, std::string(self.text().substr(0, end))));
+    parts.push_back(rt.part(self, self.text().substr(0, end)));
   }
-  for (std::size_t i = first; i < words.size(); ++i) parts.push_back(rt.like(self, std::string(words[i])));
+  for (std::size_t i = first; i < words.size(); ++i) parts.push_back(rt.part(self, words[i]));
   return parts;
 }
 
@@ -265,7 +266,7 @@ Value splitlines(Runtime& rt, const Value& self, const Args& args) {
   subject(rt, self);
   Values lines;
   for (const std::string_view line : lines_of(rt, self.text(), p.flag(0) ? LineEnds::keep : LineEnds::drop)) {
-    lines.push_back(rt.like(self, std::string(line)));
+    lines.push_back(rt.part(self, line));
   }
   return rt.list(std::move(lines));
 }
@@ -275,12 +276,13 @@ Value partitioned(Runtime& rt, const Value& self, const Args& args, std::string_
   const std::string_view text = subject(rt, self), separator = p.text(0);
   if (separator.empty()) fail("empty separator");
   const std::size_t at = from == From::start ? find_bytes(text, separator) : find_last_bytes(text, separator);
-  const auto part = [&](std::string_view t) { return rt.like(self, std::string(t)); };
+  const auto part = [&](std::string_view t) { return rt.part(self, t); };
   if (at == std::string_view::npos) {
-    return from == From::start ? rt.tuple({part(text), part(""), part("")})
-                               : rt.tuple({part(""), part(""), part(text)});
+    const Value none = part(text.substr(0, 0));
+    return from == From::start ? rt.tuple({part(text), none, none}) : rt.tuple({none, none, part(text)});
   }
-  return rt.tuple({part(text.substr(0, at)), part(separator), part(text.substr(at + separator.size()))});
+  return rt.tuple(
+      {part(text.substr(0, at)), part(text.substr(at, separator.size())), part(text.substr(at + separator.size()))});
 }
 Value partition(Runtime& rt, const Value& self, const Args& a) {
   return partitioned(rt, self, a, "partition", From::start);
@@ -295,10 +297,11 @@ Value join(Runtime& rt, const Value& self, const Args& args) {
   std::size_t i = 0;
   for (const Value& part : iterate(rt, p.at(0))) {
     if (!part.is_str()) fail(fmt::format("sequence item {}: expected str instance, {} found", i, type_name(part)));
-    if (i++ > 0) out.put(self.text());
-    out.put(self.is_markup() ? escaped(rt, part) : std::string(part.text()));
+    if (i++ > 0) out.put_part(self, self.text());
+    if (self.is_markup()) out.put(escaped(rt, part));
+    else out.put_part(part, part.text());
   }
-  return rt.like(self, out.take());
+  return self.is_markup() ? rt.markup(out.take()) : rt.str(out);
 }
 
 // ---- padding

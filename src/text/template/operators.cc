@@ -124,6 +124,7 @@ Value repeat(Runtime& rt, const Value& what, std::int64_t times) {
   const auto count = static_cast<std::size_t>(std::max<std::int64_t>(times, 0));
   if (what.is_str()) {
     Sink out(rt.budget);
+    const Runtime::Giving giving(rt, what.given());
     out.fill(count, what.text());
     return rt.like(what, out.take());
   }
@@ -150,10 +151,11 @@ Value add_others(Runtime& rt, const Value& a, const Value& b) {
   if (a.is_str() && b.is_str()) {
     Sink out(rt.budget);
     if (!a.is_markup() && !b.is_markup()) {
-      out.put(a.text());
-      out.put(b.text());
-      return rt.str(out.take());
+      out.put_part(a, a.text());
+      out.put_part(b, b.text());
+      return rt.str(out);
     }
+    const Runtime::Giving giving(rt, a.given() || b.given());
     out.put(escaped(rt, a));
     out.put(escaped(rt, b));
     return rt.markup(out.take());
@@ -180,7 +182,10 @@ Value binary(Runtime& rt, Op op, const Value& a, const Value& b) {
     if ((a.is_str() || is_list_or_tuple(a)) && b.is_integral()) return repeat(rt, a, b.as_integer());
     if ((b.is_str() || is_list_or_tuple(b)) && a.is_integral()) return repeat(rt, b, a.as_integer());
   }
-  if (op == Op::mod && a.is_str()) return rt.like(a, percent_format(rt, a.text(), b, a));
+  if (op == Op::mod && a.is_str()) {
+    const Runtime::Giving giving(rt, a.given() || b.given());
+    return rt.like(a, percent_format(rt, a.text(), b, a));
+  }
   refuse(op, a, b);
 }
 

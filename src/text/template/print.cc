@@ -157,8 +157,10 @@ void put_repr(Runtime& rt, Sink& out, const Value& v) {
 
 void put_str(Runtime& rt, Sink& out, const Value& v) {
   if (v.is(Kind::undefined)) return;
-  if (v.is_str()) out.put(v.text());
-  else put_repr(rt, out, v);
+  if (v.is_str()) return out.put_part(v, v.text());
+  const std::size_t begin = out.text().size();
+  put_repr(rt, out, v);
+  if (v.given()) out.mark_given(begin);
 }
 
 std::string str_of(Runtime& rt, const Value& v) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace lode::text::jinja {
 
 void Budget::out_of_steps() const {
@@ -41,26 +43,85 @@ Runtime::~Runtime() {
   }
 }
 
-namespace {
+void Sink::put_part(const Value& v, std::string_view part) {
+  const std::size_t begin = text_.size();
+  put(part);
+  if (!v.given()) return;
+  const std::string& mask = v.as<StringObject>().given_bytes;
+  if (mask.empty()) return mark_given(begin);
+  budget_.take(text_.size() - given_.size());
+  charged_ += text_.size() - given_.size();
+  given_.resize(begin, 0);
+  given_.append(mask, static_cast<std::size_t>(part.data() - v.text().data()), part.size());
+}
 
-std::shared_ptr<StringObject> make_string(Runtime& rt, std::string text) {
+void Sink::mark_given(std::size_t begin) {
+  if (begin == text_.size()) return;
+  budget_.take(text_.size() - given_.size());
+  charged_ += text_.size() - given_.size();
+  given_.resize(std::max(begin, given_.size()), 0);
+  given_.resize(text_.size(), 1);
+  std::fill(given_.begin() + static_cast<std::ptrdiff_t>(begin), given_.end(), 1);
+}
+
+std::shared_ptr<StringObject> Runtime::make_string(std::string text) {
   auto object = std::make_shared<StringObject>();
-  rt.charge(*object, sizeof(StringObject) + 16 + text.size());
-  rt.budget.work(text.size());
+  charge(*object, sizeof(StringObject) + 16 + text.size());
+  budget.work(text.size());
   object->ascii = true;
   for (const char c : text) object->ascii &= static_cast<unsigned char>(c) < 0x80;
   object->text = std::move(text);
+  object->given = giving_;
   return object;
+}
+
+namespace {
+
+// `mask` has a byte each of the object's text, or is shorter where the rest is the template's.
+void set_origin(Runtime& rt, StringObject& object, std::string mask) {
+  const std::size_t ones = static_cast<std::size_t>(std::count(mask.begin(), mask.end(), 1));
+  object.given = ones > 0;
+  object.given_bytes.clear();
+  if (ones == 0 || ones == object.text.size()) return;
+  rt.charge(object, object.text.size());
+  mask.resize(object.text.size(), 0);
+  object.given_bytes = std::move(mask);
 }
 
 }  // namespace
 
 Value Runtime::str(std::string text) {
-  return Value(Kind::string, make_string(*this, std::move(text)));
+  return Value(Kind::string, make_string(std::move(text)));
+}
+
+Value Runtime::str(Sink& text) {
+  std::string mask = text.given_bytes();
+  auto object = make_string(text.take());
+  set_origin(*this, *object, std::move(mask));
+  return Value(Kind::string, std::move(object));
+}
+
+Value Runtime::part(const Value& v, std::string_view text) {
+  auto object = make_string(std::string(text));
+  const auto& whole = v.as<StringObject>();
+  object->markup = whole.markup;
+  object->given = whole.given;
+  if (!whole.given_bytes.empty()) {
+    set_origin(*this, *object,
+               whole.given_bytes.substr(static_cast<std::size_t>(text.data() - whole.text.data()), text.size()));
+  }
+  return Value(Kind::string, std::move(object));
+}
+
+Runtime::Giving::Giving(Runtime& rt, const Args& args, const Value& self) : rt_(rt), before_(rt.giving_) {
+  bool given = self.given();
+  for (const Value& v : args.positional) given |= v.given();
+  for (const auto& [name, v] : args.named) given |= v.given();
+  rt.giving_ |= given;
 }
 
 Value Runtime::markup(std::string text) {
-  auto object = make_string(*this, std::move(text));
+  auto object = make_string(std::move(text));
   object->markup = true;
   return Value(Kind::string, std::move(object));
 }
@@ -87,7 +148,7 @@ Value Runtime::sequence(Flavor flavor, Values items) {
   budget.step(static_cast<std::int64_t>(items.size() / 8));
   object->flavor = flavor;
   set_depth(*object, 0);
-  for (const Value& v : items) set_depth(*object, v.depth());
+  for (const Value& v : items) hold(*object, v);
   object->items = std::move(items);
   return Value(Kind::sequence, std::move(object));
 }
@@ -121,7 +182,7 @@ Value Runtime::generator(Values items, std::optional<Fault> error) {
   auto object = std::make_shared<GeneratorObject>();
   charge(*object, sizeof(GeneratorObject) + items.size() * sizeof(Value));
   set_depth(*object, 0);
-  for (const Value& v : items) set_depth(*object, v.depth());
+  for (const Value& v : items) hold(*object, v);
   object->items = std::move(items);
   object->error = std::move(error);
   return Value(Kind::generator, std::move(object));
@@ -130,7 +191,7 @@ Value Runtime::generator(Values items, std::optional<Fault> error) {
 Value Runtime::function(std::string_view name, Native native, Value self) {
   auto object = std::make_shared<FunctionObject>();
   charge(*object, sizeof(FunctionObject));
-  set_depth(*object, self.depth());
+  hold(*object, self);
   object->name = name;
   object->native = native;
   object->self = std::move(self);

@@ -27,13 +27,19 @@ class Sink {
   }
   void put(char c) { put(std::string_view(&c, 1)); }
   void fill(std::size_t count, std::string_view text);
+  // A part of v's text, each byte with its origin. `part` lies inside v.text().
+  void put_part(const Value& v, std::string_view part);
+  // What was put since the text had `begin` bytes came from the variables.
+  void mark_given(std::size_t begin);
   const std::string& text() const { return text_; }
+  const std::string& given_bytes() const { return given_; }
   std::string take() { return std::move(text_); }
 
  private:
   void grow(std::size_t bytes);
   Budget& budget_;
   std::string text_;
+  std::string given_;        // A byte each of text_, 1: given. Shorter: the rest is not.
   std::size_t charged_ = 0;  // bytes
 };
 
@@ -44,7 +50,12 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
+  // A text that is given where a Giving scope says so, and else the template's own.
   Value str(std::string text);
+  // What was gathered, each byte with its origin.
+  Value str(Sink& text);
+  // A part of v's text, which `text` lies in; marked, and each byte of the origin, as in v.
+  Value part(const Value& v, std::string_view text);
   Value str(std::string_view text) { return str(std::string(text)); }
   Value str(const char* text) { return str(std::string(text)); }
   Value markup(std::string text);
@@ -80,16 +91,38 @@ class Runtime {
     object.charge += bytes;
   }
 
+  // While one lives, every text that is made counts as given: a function that was handed given text and does not say
+  // where each byte of its result comes from. What knows better uses part() and str(Sink&).
+  class Giving {
+   public:
+    Giving(Runtime& rt, const Args& args, const Value& self = {});
+    Giving(Runtime& rt, bool given) : rt_(rt), before_(rt.giving_) { rt.giving_ = given; }
+    ~Giving() { rt_.giving_ = before_; }
+    Giving(const Giving&) = delete;
+    Giving& operator=(const Giving&) = delete;
+
+   private:
+    Runtime& rt_;
+    const bool before_;
+  };
+
   Budget budget;
   const std::optional<DateTime> now;
   int line = 0;  // That is being run, for messages.
 
  private:
+  std::shared_ptr<StringObject> make_string(std::string text);
+  bool giving_ = false;
   std::deque<std::unique_ptr<Object>> kept_;
 };
 
 // Sets a container's depth over its parts', or fails where it would be too deep.
 void set_depth(Object& container, std::uint32_t part);
+// What a container holds: its depth and its origin show in the container's.
+inline void hold(Object& container, const Value& part) {
+  set_depth(container, part.depth());
+  container.given |= part.given();
+}
 
 // A dict under construction: a repeated key keeps its place and takes the new value.
 class DictBuilder {
@@ -155,8 +188,8 @@ std::string percent_format(Runtime& rt, std::string_view format, const Value& ar
 std::string brace_format(Runtime& rt, const Value& format, const Args& args);
 
 // ---- strings.cc
-std::string replaced(Runtime& rt, std::string_view text, std::string_view old, std::string_view with,
-                     std::int64_t count);  // count < 0: all
+Value replaced(Runtime& rt, const Value& text, std::string_view old, const Value& with,
+               std::int64_t count);  // count < 0: all
 enum class LineEnds { keep, drop };
 std::vector<std::string_view> lines_of(Runtime& rt, std::string_view text, LineEnds ends);  // str.splitlines
 enum class Pad { left, right, center };                                                     // Where the fill goes.

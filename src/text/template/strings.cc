@@ -6,30 +6,30 @@
 
 namespace lode::text::jinja {
 
-std::string replaced(Runtime& rt, std::string_view text, std::string_view old, std::string_view with,
-                     std::int64_t count) {
+Value replaced(Runtime& rt, const Value& whole, std::string_view old, const Value& with, std::int64_t count) {
+  const std::string_view text = whole.text();
   Sink out(rt.budget);
   std::size_t pos = 0;
   const auto more = [&count] { return count < 0 || count-- > 0; };
   if (old.empty()) {  // Before each character and at the end.
     while (pos < text.size() && more()) {
-      out.put(with);
+      out.put_part(with, with.text());
       const std::size_t bytes = utf8_at(text, pos).bytes;
-      out.put(text.substr(pos, bytes));
+      out.put_part(whole, text.substr(pos, bytes));
       pos += bytes;
     }
-    if (pos == text.size() && more()) out.put(with);
+    if (pos == text.size() && more()) out.put_part(with, with.text());
   } else {
     std::size_t at = 0;
     while ((at = find_bytes(text, old, pos)) != std::string_view::npos && more()) {
       rt.budget.step();
-      out.put(text.substr(pos, at - pos));
-      out.put(with);
+      out.put_part(whole, text.substr(pos, at - pos));
+      out.put_part(with, with.text());
       pos = at + old.size();
     }
   }
-  out.put(text.substr(pos));
-  return out.take();
+  out.put_part(whole, text.substr(pos));
+  return rt.str(out);
 }
 
 std::vector<std::string_view> lines_of(Runtime& rt, std::string_view text, LineEnds ends) {

@@ -65,12 +65,24 @@ Result<std::shared_ptr<const Template>> Template::parse(std::string_view source,
 }
 
 Result<std::string> Template::render(const nlohmann::ordered_json& input, const RenderOptions& options) const {
-  if (!input.is_object()) return Status::invalid("the template's variables: expected a JSON object");
+  auto rendered = render_marked(nlohmann::ordered_json::object(), input, options);
+  if (!rendered.ok()) return rendered.status();
+  return std::move(rendered->text);
+}
+
+Result<Rendered> Template::render_marked(const nlohmann::ordered_json& given, const nlohmann::ordered_json& own,
+                                         const RenderOptions& options) const {
+  if (!given.is_object() || !own.is_object()) {
+    return Status::invalid("the template's variables: expected a JSON object");
+  }
   jinja::Interpreter interpreter(*program_, options);
   try {
     for (std::size_t i = 0; i < program_->names.size(); ++i) {
-      const auto it = input.find(program_->names[i]);
-      if (it != input.end()) interpreter.set_global(static_cast<int>(i), jinja::from_json(interpreter, *it, 0));
+      const auto mine = own.find(program_->names[i]), theirs = given.find(program_->names[i]);
+      if (mine == own.end() && theirs == given.end()) continue;
+      const jinja::Runtime::Giving giving(interpreter, mine == own.end());
+      interpreter.set_global(static_cast<int>(i),
+                             jinja::from_json(interpreter, mine == own.end() ? *theirs : *mine, 0));
     }
     return interpreter.run();
   } catch (const jinja::Fault& fault) {

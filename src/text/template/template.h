@@ -10,8 +10,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
+#include "text/byte_range.h"
 
 namespace lode::text {
 
@@ -42,6 +44,12 @@ struct RenderOptions {
   RenderLimits limits;
 };
 
+// A prompt, and which of its bytes come from the conversation. The others the template itself wrote.
+struct Rendered {
+  std::string text;
+  std::vector<ByteRange> given;  // Ascending, apart from each other.
+};
+
 class Template {
  public:
   // Errors: one line, "line N: " with what was expected and what was found.
@@ -50,6 +58,13 @@ class Template {
   // `input` is an object: the template's variables. The order of its keys is kept wherever the template prints them.
   // Errors: "line N: " and what went wrong there; raise_exception's own text follows the line.
   Result<std::string> render(const nlohmann::ordered_json& input, const RenderOptions& options = {}) const;
+
+  // The same, told apart: `given` holds variables whose texts are somebody else's (messages, tools), `own` those that
+  // are as good as the template (bos_token); a name that both have is `own`. Every byte that was copied from a given
+  // text is marked, through concatenation, slices, strip, split, replace, join, macros and captured blocks. What other
+  // functions make of a given text (tojson, upper, format, ...) is marked whole.
+  Result<Rendered> render_marked(const nlohmann::ordered_json& given, const nlohmann::ordered_json& own,
+                                 const RenderOptions& options = {}) const;
 
   explicit Template(std::unique_ptr<const jinja::Program> program);
   ~Template();

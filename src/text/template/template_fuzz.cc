@@ -56,6 +56,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   LODE_CHECK(first.ok() == second.ok());
   if (first.ok()) {
     LODE_CHECK(first->size() <= kLimits.output_bytes_max && *first == *second);
+    // Somebody else's variables make the same prompt, unless keeping their bytes apart takes more memory than there is.
+    const auto marked = (*parsed)->render_marked(*input, Json::object(), options);
+    LODE_CHECK(marked.ok() || marked.status().code() == Code::resource_exhausted);
+    if (marked.ok()) {
+      LODE_CHECK(marked->text == *first);
+      std::size_t end = 0;
+      for (const ByteRange& r : marked->given) {
+        LODE_CHECK(r.begin < r.end && (end == 0 || r.begin > end));
+        end = r.end;
+      }
+      LODE_CHECK(end <= marked->text.size());
+    }
   } else {
     LODE_CHECK(one_line(first.status()) && first.status().message() == second.status().message());
   }

@@ -54,6 +54,7 @@ struct Object {
   Budget* budget = nullptr;
   std::size_t charge = 0;   // bytes
   std::uint32_t depth = 0;  // Of containers in this one.
+  bool given = false;       // Some text in here came from the variables (RenderOptions), not from the template.
 };
 
 class Value {
@@ -93,6 +94,7 @@ class Value {
   bool is_str() const { return kind_ == Kind::string; }
   const Object* identity() const { return object_.get(); }
   std::uint32_t depth() const { return object_ ? object_->depth : 0; }
+  bool given() const { return object_ && object_->given; }
 
  private:
   explicit Value(Kind kind) : kind_(kind) {}
@@ -111,6 +113,8 @@ struct StringObject : Object {
   std::string text;  // UTF-8; bytes that are none count as characters of their own.
   bool markup = false;
   bool ascii = false;  // Then characters and bytes are the same.
+  // Of a text that is given in part: a byte each, 1 where it is. Empty: `given` says it of all bytes.
+  std::string given_bytes;
 };
 
 struct UndefinedObject : Object {

@@ -200,7 +200,8 @@ DictBuilder::DictBuilder(Runtime& rt) : rt_(rt), dict_(std::make_shared<DictObje
 
 void DictBuilder::set(Value key, Value value) {
   rt_.budget.step();
-  set_depth(*dict_, std::max(key.depth(), value.depth()));
+  hold(*dict_, key);
+  hold(*dict_, value);
   if (const auto* entry = find_entry(rt_, *dict_, key)) {
     dict_->items[static_cast<std::size_t>(entry - dict_->items.data())].second = std::move(value);
     return;
@@ -267,7 +268,7 @@ Values characters(Runtime& rt, const Value& v) {
   const std::string_view text = v.text();
   for (std::size_t pos = 0; pos < text.size();) {
     const std::size_t bytes = utf8_at(text, pos).bytes;
-    out.push_back(rt.like(v, std::string(text.substr(pos, bytes))));
+    out.push_back(rt.part(v, text.substr(pos, bytes)));
     pos += bytes;
   }
   return out;

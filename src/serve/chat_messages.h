@@ -1,0 +1,16 @@
+// Checks `messages` and `tools` of a chat body, so that what reaches a template has the shape it expects. Owns nothing.
+// Any thread.
+#pragma once
+
+#include "serve/fields.h"
+#include "serve/json.h"
+
+namespace lode::serve {
+
+// The messages, checked: every one an object with a known role; content a string, or parts of text alone; calls with a
+// name. What is not known is left as it is. An error names the place: messages[2].content[0].type.
+Json read_messages(Fields& fields);
+// An array of {"type": "function", "function": {"name", ...}}; null where there is none.
+Json read_tools(Fields& fields);
+
+}  // namespace lode::serve
