@@ -219,33 +219,49 @@ struct Softmax {
   float m, l;
 };
 
+// Calls fn(t, half, inside) for every 8 tokens of the groups of 16 that [begin, end) touches, `half` 0 or 1 in turns;
+// inside: all 8 lie in it. Those are most of them, four in a row without a question.
+template <typename Fn>
+[[gnu::always_inline]] static inline void for_vectors(std::int64_t begin, std::int64_t end, Fn&& fn) {
+  std::int64_t t = begin / 16 * 16;
+  const auto cut = [&](std::int64_t to) {
+    for (; t < to; t += 16) {
+      fn(t, 0, t >= begin && t + 8 <= end);
+      fn(t + 8, 1, t + 8 >= begin && t + 16 <= end);
+    }
+  };
+  cut((begin + 15) / 16 * 16);
+  for (; t + 32 <= end; t += 32) {
+    fn(t, 0, true);
+    fn(t + 8, 1, true);
+    fn(t + 16, 0, true);
+    fn(t + 24, 1, true);
+  }
+  cut(end);
+}
+
 // Turns the scores s [256] of tokens [begin, end) into exp(s - m) in place; masked tokens of the touched groups of 16
 // become 0. `softcap` 0: off.
 static Softmax softmax_row(float* s, std::int64_t begin, std::int64_t end, float softcap) {
   const __m256 lowest = _mm256_set1_ps(-__builtin_inff()), cap = _mm256_set1_ps(softcap);
-  __m256 top = lowest;
-  for (std::int64_t t = begin / 8 * 8; t < end; t += 8) {
+  if (softcap > 0)
+    for (std::int64_t t = begin / 8 * 8; t < end; t += 8)
+      _mm256_storeu_ps(s + t, capped<Lanes>(_mm256_loadu_ps(s + t), cap));
+  __m256 top[2] = {lowest, lowest};
+  for_vectors(begin, end, [&](std::int64_t t, int half, bool inside) {
     __m256 x = _mm256_loadu_ps(s + t);
-    if (softcap > 0) {
-      x = capped<Lanes>(x, cap);
-      _mm256_storeu_ps(s + t, x);
-    }
-    if (t < begin || t + 8 > end) x = _mm256_blendv_ps(lowest, x, lanes_in_range(t, begin, end));
-    top = _mm256_max_ps(x, top);  // A NaN score leaves `top`; it shows in l.
-  }
-  const float m = max_of(top);
+    if (!inside) x = _mm256_blendv_ps(lowest, x, lanes_in_range(t, begin, end));
+    top[half] = _mm256_max_ps(x, top[half]);  // A NaN score leaves `top`; it shows in l.
+  });
+  const float m = max_of(_mm256_max_ps(top[0], top[1]));
   const __m256 m8 = _mm256_set1_ps(m);
   __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-  for (std::int64_t t = begin / 16 * 16; t < end; t += 16) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t at = t + 8 * half;
-      __m256 p = exp_nonpositive<Lanes>(_mm256_sub_ps(_mm256_loadu_ps(s + at), m8));
-      if (at < begin || at + 8 > end) p = _mm256_and_ps(p, lanes_in_range(at, begin, end));
-      _mm256_storeu_ps(s + at, p);
-      sum[half] = _mm256_add_ps(sum[half], p);
-    }
-  }
+  for_vectors(begin, end, [&](std::int64_t t, int half, bool inside) {
+    __m256 p = exp_nonpositive<Lanes>(_mm256_sub_ps(_mm256_loadu_ps(s + t), m8));
+    if (!inside) p = _mm256_and_ps(p, lanes_in_range(t, begin, end));
+    _mm256_storeu_ps(s + t, p);
+    sum[half] = _mm256_add_ps(sum[half], p);
+  });
   return {m, tree_sum(sum[0], sum[1])};
 }
 
