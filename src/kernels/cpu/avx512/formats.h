@@ -29,11 +29,21 @@ static inline std::int64_t least(std::int64_t a, std::int64_t b) {
 // Where the 16 rows that begin at `first` lie; rows past the matrix's end repeat the last one and are not stored.
 struct Rows16 {
   const std::byte* row[16];
+  std::int64_t bytes;  // Of a row.
 };
 static inline Rows16 rows_at(const Matrix& w, std::int64_t bytes, std::int64_t first) {
   Rows16 rows;
+  rows.bytes = bytes;
   for (int r = 0; r < 16; ++r) rows.row[r] = w.data + least(first + r, w.rows - 1) * bytes;
   return rows;
+}
+
+// The next 16 rows lie right behind these: asks for the piece of them that `count` blocks from block i will need.
+template <typename V, typename Block>
+static inline void fetch_next_rows(const std::byte* first_row, std::int64_t bytes, std::int64_t i, std::int64_t count) {
+  const std::byte* piece = first_row + 16 * bytes + 16 * i * static_cast<std::int64_t>(sizeof(Block));
+  for (std::int64_t at = 0; at < 16 * count * static_cast<std::int64_t>(sizeof(Block)); at += 64)
+    V::fetch_near(piece + at);
 }
 
 // Binary16 numbers at `offset` bytes into each of 16 rows. Gathered in general registers: a vector load of 16 stored

@@ -37,14 +37,6 @@ static inline typename V::I whole_sums(const typename V::I* part) {
   return V::add32(halves.low, halves.high);
 }
 
-// The next 16 rows lie right behind these: asks for the piece of them that `count` blocks from block i will need.
-template <typename V, typename Block>
-static inline void fetch_next_rows(const std::byte* first_row, std::int64_t bytes, std::int64_t i, std::int64_t count) {
-  const std::byte* piece = first_row + 16 * bytes + 16 * i * static_cast<std::int64_t>(sizeof(Block));
-  for (std::int64_t at = 0; at < 16 * count * static_cast<std::int64_t>(sizeof(Block)); at += 64)
-    V::fetch_near(piece + at);
-}
-
 template <typename V, typename Block, int kTokens>
 static inline void add_group32(const Rows16& rows, std::int64_t offset, const Acts& x, std::int64_t group,
                                const typename V::I* sum, typename V::F* acc) {

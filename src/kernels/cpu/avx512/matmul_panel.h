@@ -98,6 +98,13 @@ struct Panel32 {
 };
 static_assert(sizeof(Panel32) <= kMatmulScratch);
 
+// Asks for as much of the same half of the next panel as block `i` of these 16 rows takes: a step of 8 tokens would
+// wait for memory most of its time.
+template <typename V, typename Block>
+static inline void fetch_next_panel(const Rows16& rows, std::int64_t i) {
+  fetch_next_rows<V, Block>(rows.row[0] + (kPanelRows - 16) * rows.bytes, rows.bytes, i, 1);
+}
+
 template <typename V, typename Block>
 static void unpack32(const Rows16* rows, std::int64_t first, std::int64_t groups, Panel32& panel) {
   using Format = Format32<V, Block>;
@@ -105,6 +112,7 @@ static void unpack32(const Rows16* rows, std::int64_t first, std::int64_t groups
     const std::int64_t at = (first + g) * static_cast<std::int64_t>(sizeof(Block));
     for (int v = 0; v < 2; ++v) {
       const auto block = [&](int r) { return reinterpret_cast<const Block*>(rows[v].row[r] + at); };
+      fetch_next_panel<V, Block>(rows[v], first + g);
       typename V::I codes[8];
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) codes[i] = Format::codes(block(kPairRow[i]), block(kPairRow[i] + 4));
@@ -244,6 +252,7 @@ static void unpack256(const Rows16* rows, std::int64_t first, std::int64_t group
     const std::int64_t at = (first + g) * static_cast<std::int64_t>(sizeof(Block));
     for (int v = 0; v < 2; ++v) {
       const auto block = [&](int r) { return reinterpret_cast<const Block*>(rows[v].row[r] + at); };
+      fetch_next_panel<V, Block>(rows[v], first + g);
 #pragma GCC unroll 8
       for (int j = 0; j < 8; ++j) {
         typename V::I codes[8];
