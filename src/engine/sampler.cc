@@ -13,6 +13,8 @@ namespace {
 
 // Below this a temperature is greedy: dividing by it would overflow differences of a few hundred.
 constexpr float kGreedyTemperature = 1e-4f;
+// The logit of what is barred.
+constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 std::uint64_t mix(std::uint64_t x) {  // The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
   x += 0x9e3779b97f4a7c15u;
@@ -111,7 +113,6 @@ void Sampler::penalize_repetition(const SamplingParams& p, std::span<const Token
 }
 
 void Sampler::bar(const Barred& barred) {
-  constexpr float kNever = -std::numeric_limits<float>::infinity();
   for (const TokenId id : barred.tokens) adjusted_[static_cast<std::size_t>(id)] = kNever;
   if (barred.mask.empty()) return;
   for (std::size_t word = 0; word < barred.mask.size(); ++word) {
@@ -129,11 +130,11 @@ TokenId Sampler::sample(std::span<const float> logits, const SamplingParams& p, 
   const std::span<const float> l = adjust(logits, p, history, barred);
   if (p.temperature <= kGreedyTemperature || p.top_k == 1) {
     const TokenId best = argmax(l);
-    return std::isinf(l[static_cast<std::size_t>(best)]) ? -1 : best;
+    return l[static_cast<std::size_t>(best)] == kNever ? -1 : best;
   }
   candidates_.clear();
   for (std::size_t i = 0; i < l.size(); ++i)
-    if (!std::isinf(l[i])) candidates_.push_back({l[i], static_cast<TokenId>(i)});
+    if (l[i] != kNever) candidates_.push_back({l[i], static_cast<TokenId>(i)});
   if (candidates_.empty()) return -1;
   const auto position = static_cast<std::int64_t>(history.size());
   const double side = p.xtc_probability > 0 ? uniform_side_draw(p.seed, choice, position) : 1.0;
