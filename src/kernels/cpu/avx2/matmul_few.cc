@@ -76,7 +76,7 @@ inline void two_halves(const std::byte* const* row, std::int64_t offset, __m256&
 }
 
 template <typename Block, int kTokens>
-void few_g32(const RowsTask& task, const FewPass& pass) {
+void few_g32(const RowsTask& task, FewPass pass) {
   using F = Format32<Block>;
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Block));
   const Acts& x = *task.x;
@@ -84,7 +84,7 @@ void few_g32(const RowsTask& task, const FewPass& pass) {
   __m256 acc[kTokens];
   for (int t = 0; t < kTokens; ++t) acc[t] = _mm256_setzero_ps();
   for (std::int64_t i = 0; i < groups; ++i) {
-    pass.feed->prefetch<8 * kBytes>();
+    prefetch_ahead<8 * kBytes>(pass);
     __m256i low[4], high[4];
 #pragma GCC unroll 4
     for (int r = 0; r < 4; ++r)
@@ -155,7 +155,7 @@ inline void row_k6(const Block* b, const std::int8_t* const* q, const std::int16
 }
 
 template <typename Block, int kTokens>
-void few_g256(const RowsTask& task, const FewPass& pass) {
+void few_g256(const RowsTask& task, FewPass pass) {
   using F = Format256<Block>;
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Block));
   const Acts& x = *task.x;
@@ -174,7 +174,7 @@ void few_g256(const RowsTask& task, const FewPass& pass) {
     __m256i sums[kTokens][8];
     __m128i mins[kTokens][8];
     for (int r = 0; r < 8; ++r) {
-      pass.feed->prefetch<kBytes>();
+      prefetch_ahead<kBytes>(pass);
       const auto* block = reinterpret_cast<const Block*>(pass.row[r] + i * kBytes);
       if constexpr (F::kMin) row_k45<Block, kTokens>(block, q, u, r, sums, mins);
       else row_k6<Block, kTokens>(block, q, s, r, sums);

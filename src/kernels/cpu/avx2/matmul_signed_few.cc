@@ -44,7 +44,7 @@ inline __m256 add_group(const __m256i* part, const __m256* d, __m256 scale, __m2
 }
 
 template <typename Block, int kTokens>
-void few_g32(const RowsTask& task, const FewPass& pass) {
+void few_g32(const RowsTask& task, FewPass pass) {
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Block));
   const Acts& x = *task.x;
   const std::int64_t groups = x.cols / 32;
@@ -53,7 +53,7 @@ void few_g32(const RowsTask& task, const FewPass& pass) {
   for (std::int64_t i = 0; i < groups; ++i) {
     const std::int64_t offset = i / kParts<Block> * kBytes;
     const int part = static_cast<int>(i % kParts<Block>);
-    if (part == 0) pass.feed->prefetch<8 * kBytes>();
+    if (part == 0) prefetch_ahead<8 * kBytes>(pass);
     __m256i w[8], sums[8];
 #pragma GCC unroll 8
     for (int r = 0; r < 8; ++r)
@@ -100,7 +100,7 @@ inline void row_g256(const Block* b, const std::int8_t* const* q, const std::int
 }
 
 template <typename Block, int kTokens>
-void few_g256(const RowsTask& task, const FewPass& pass) {
+void few_g256(const RowsTask& task, FewPass pass) {
   using F = Signed256<Block>;
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Block));
   const Acts& x = *task.x;
@@ -118,7 +118,7 @@ void few_g256(const RowsTask& task, const FewPass& pass) {
     __m256i sums[kTokens][8], mins[kTokens][8];
     std::uint16_t halves[8], min_halves[8];
     for (int r = 0; r < 8; ++r) {
-      pass.feed->prefetch<kBytes>();
+      prefetch_ahead<kBytes>(pass);
       const auto* block = reinterpret_cast<const Block*>(pass.row[r] + i * kBytes);
       row_g256<Block, kTokens>(block, q, s, r, sums, mins);
       halves[r] = F::half(block);
