@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -52,6 +53,11 @@ struct Automaton {
     std::uint32_t least = 0, most = 0;  // Of a counted rule, which has most > 0; kNoBound: no bound.
     std::uint32_t close_bytes = 0;      // The shortest word. Saturates at kFar.
     bool counted() const { return most != 0; }
+    // A counted rule without calls: all that its bounds decide about a token is how many repetitions the token makes.
+    bool pure = false;
+    // Where the first rule with the same body starts: masks of pure rules are shared by their bodies.
+    std::uint32_t twin = 0;
+    std::bitset<256> follow;  // Bytes that may come behind the rule, whoever called it (or its twin).
   };
   static constexpr std::uint32_t kFar = 0x3FFFFFFFu;
 

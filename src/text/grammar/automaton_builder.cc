@@ -315,18 +315,22 @@ class Builder : public Writer::Counter {
   struct Made {
     Fsa fsa;
     std::uint32_t least = 0, most = 0;
+    std::uint32_t twin = 0;  // The first rule with this body; itself for most.
   };
 
   Status run(RuleId root) {
     // The document's own rule, so that a recursive root is a rule like others.
     wanted_.push_back({NodeId::none(), 0, 0});
     const std::uint32_t called = called_rule(root.v);
-    made_.push_back({Fsa{{FsaState{.calls = {{called, 1}}}, FsaState{.accepts = true}}}, 0, 0});
+    made_.push_back({Fsa{{FsaState{.calls = {{called, 1}}}, FsaState{.accepts = true}}}, 0, 0, 0});
     for (std::size_t i = 1; i < wanted_.size(); ++i) {
       const Wanted want = wanted_[i];
       auto fsa = Writer(ir_, facts_, work_, this).automaton(want.body);
       if (!fsa.ok()) return fsa.status();
-      Made made{without_empty_word(std::move(*fsa)), want.least, want.most};
+      Made made{without_empty_word(std::move(*fsa)), want.least, want.most, static_cast<std::uint32_t>(i)};
+      if (want.most != 0) {
+        made.twin = by_body_.try_emplace(want.body.v, made.twin).first->second;
+      }
       if (want.most != 0 && !ends_are_final(made.fsa)) {
         // The end of a body must be certain: the body becomes a rule, which the counted one calls.
         const auto body = static_cast<std::uint32_t>(wanted_.size());
@@ -362,7 +366,7 @@ class Builder : public Writer::Counter {
   Work& work_;
   std::vector<Wanted> wanted_;
   std::vector<Made> made_;
-  std::map<std::uint32_t, std::uint32_t> by_rule_;
+  std::map<std::uint32_t, std::uint32_t> by_rule_, by_body_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::uint32_t> by_count_;
   std::size_t states_ = 0;
 };
@@ -373,6 +377,8 @@ void flatten(const std::vector<Builder::Made>& made, Automaton& out) {
     const Builder::Made& rule = made[r];
     const bool counted = rule.most != 0;
     out.rules.push_back({.start = base, .least = rule.least, .most = rule.most});
+    out.rules.back().pure = counted && !rule.fsa.has_calls();
+    out.rules.back().twin = out.rules[rule.twin].start;
     const auto target = [&](std::uint32_t to) {
       // A counted rule's accepting states are final: to end the body is to be at the loop head again.
       return counted && rule.fsa.states[to].accepts ? base | Automaton::kCounts : base + to;
@@ -547,6 +553,45 @@ Status check_height(const Automaton& a) {
   return Status::success();
 }
 
+// What bytes may come behind each rule: at its calls' targets, and behind the callers that end there.
+Status find_follow(Automaton& a, Work& work) {
+  std::vector<std::bitset<256>> first(a.rules.size());
+  const auto first_of = [&](const Automaton::State& s) {
+    std::bitset<256> out;
+    for (std::uint32_t e = s.edges; e != s.edges_end; ++e) {
+      for (int b = a.edges[e].lo; b <= a.edges[e].hi; ++b) out.set(static_cast<std::size_t>(b));
+    }
+    for (std::uint32_t c = s.calls; c != s.calls_end; ++c) out |= first[a.calls[c].rule];
+    return out;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    LODE_RETURN_IF_ERROR(work.spend(static_cast<std::int64_t>(a.rules.size()) * 8));
+    for (std::size_t r = 0; r < a.rules.size(); ++r) {
+      const auto now = first_of(a.states[a.rules[r].start]);
+      changed = changed || now != first[r];
+      first[r] = now;
+    }
+  }
+  for (bool changed = true; changed;) {
+    changed = false;
+    LODE_RETURN_IF_ERROR(work.spend(static_cast<std::int64_t>(a.calls.size() + a.states.size())));
+    for (const Automaton::State& s : a.states) {
+      for (std::uint32_t c = s.calls; c != s.calls_end; ++c) {
+        const Automaton::State& back = a.states[a.calls[c].to & Automaton::kTarget];
+        auto now = first_of(back);
+        if (back.accepts) now |= a.rules[back.rule].follow;
+        Automaton::Rule& callee = a.rules[a.calls[c].rule];
+        Automaton::Rule& twin = a.rules[a.states[callee.twin].rule];
+        changed = changed || (now & ~callee.follow).any() || (callee.follow & ~twin.follow).any();
+        callee.follow |= now;
+        twin.follow |= callee.follow;
+      }
+    }
+  }
+  return Status::success();
+}
+
 constexpr std::uint32_t kShortestBytesMax = 1u << 20;
 
 }  // namespace
@@ -573,6 +618,7 @@ Result<std::shared_ptr<const Automaton>> build_automaton(const Ir& ir, RuleId ro
   LODE_RETURN_IF_ERROR(check_height(*out));
   prune(*out);
   add_rows(*out);
+  LODE_RETURN_IF_ERROR(find_follow(*out, work));
   return std::shared_ptr<const Automaton>(std::move(out));
 }
 

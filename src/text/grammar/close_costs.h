@@ -35,6 +35,10 @@ class CloseCosts {
     const Automaton::Rule& rule = automaton_.rules[automaton_.states[state].rule];
     return rule.least > count ? std::int64_t{rule.least - count} * tokens_[rule.start] : 0;
   }
+  // To the end of the rule, or in a counted rule to its loop head, whatever is owed.
+  std::uint32_t own_tokens(std::uint32_t state) const {
+    return automaton_.states[state].loop_head ? 0 : tokens_[state];
+  }
 
  private:
   // `own`: to the loop head; `body`: one repetition.

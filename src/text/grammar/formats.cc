@@ -18,10 +18,10 @@ namespace {
 #define LODE_OCTET "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 #define LODE_IPV4 LODE_OCTET "(?:\\." LODE_OCTET "){3}"
 #define LODE_H16 "[0-9a-fA-F]{1,4}"
-// A label of letters, digits and inner hyphens, at most 63 long.
-#define LODE_LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-// The last label begins with a letter, so that no address of digits looks like a name. Four labels stay under 253.
-#define LODE_HOST "(?:" LODE_LABEL "\\.){0,2}[A-Za-z](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+// A label of letters, digits and inner hyphens, at most 62 long, written so that one reading fits each prefix.
+#define LODE_LABEL "[A-Za-z0-9]{1,20}(?:-[A-Za-z0-9]{1,20}){0,2}"
+// The last label is of letters, so that no address of digits looks like a name. Three labels stay under 253.
+#define LODE_HOST "(?:" LODE_LABEL "\\.){0,2}[A-Za-z]{1,24}"
 #define LODE_PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 
 struct Format {

@@ -15,6 +15,7 @@
 #include "text/grammar/close_costs.h"
 #include "text/grammar/stacks.h"
 #include "text/grammar/token_trie.h"
+#include "text/grammar/trie_walk.h"
 
 namespace lode::text::grammar {
 
@@ -32,8 +33,13 @@ class MaskCache {
   struct Mask {
     // One of the two: few tokens as a list, many as bits (token t is bit t % 32 of word t / 32).
     std::span<const std::uint32_t> list, bits;
-    // Nodes of the trie at which the state's rule may end, with tokens below.
-    std::span<const std::uint32_t> ends;
+    // In a pure counted rule: tokens that enter more than kRoomExact repetitions, and how many, ascending.
+    std::span<const std::uint32_t> far_tokens, far_entered;
+    // Nodes of the trie behind which the state's rule has ended with the byte before: groups of one byte, each as byte,
+    // number of nodes, nodes. In a pure counted rule each node is followed by the number of repetitions before it.
+    std::span<const std::uint32_t> behind;
+    std::uint32_t owed = 0, room = kNoBound;  // Of a pure rule at the count asked for; others have theirs in the tokens.
+    bool pure = false;
     std::int64_t close_tokens_max = 0;  // Over those tokens: the most that it takes to the rule's end behind one.
     std::uint32_t open_max = 0;         // And the most rules open above the caller.
   };
@@ -53,8 +59,8 @@ class MaskCache {
  private:
   struct Entry {
     std::uint64_t key = 0;  // 0: free.
-    std::uint32_t at = 0;   // In slab_: the tokens, then `ends`.
-    std::uint32_t tokens = 0, ends = 0;
+    std::uint32_t at = 0;   // In slab_: the tokens, the far ones and their counts, then `behind`.
+    std::uint32_t tokens = 0, far = 0, behind = 0;
     bool bits = false;
     std::int64_t close_tokens_max = 0;  // Without what the rule owes where the token began.
     std::uint32_t open_max = 0;
@@ -63,7 +69,13 @@ class MaskCache {
   std::uint64_t key(std::uint32_t state, std::uint32_t count) const;
   Entry& slot(std::uint64_t key);
   void build(std::uint32_t state, std::uint32_t count, Entry& entry);
+  void add_tokens(std::uint32_t node, std::uint32_t entered);
+  void add_behind(std::uint32_t node, const std::bitset<256>& follow, std::uint32_t repeats);
+  void pack(Entry& entry, bool pure);
   void store(Entry& entry);
+  const Automaton::Rule& rule_of(std::uint32_t state) const { return automaton_->rules[automaton_->states[state].rule]; }
+  // Repetitions that a token may enter are exact up to here; above it far_entered tells.
+  static constexpr std::uint32_t kRoomExact = 16;
 
   std::shared_ptr<const Automaton> automaton_;
   std::shared_ptr<const TokenTrie> trie_;
@@ -75,7 +87,15 @@ class MaskCache {
   std::vector<Entry> entries_;  // A hash table with open addressing, at most half full.
   std::uint32_t entries_used_ = 0;
   // Of the mask being built.
-  std::vector<std::uint32_t> bits_, list_, ends_;
+  std::vector<std::uint32_t> bits_, list_, behind_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> far_;  // Repetitions entered, token.
+  struct Behind {
+    std::uint32_t node, repeats;
+    std::uint8_t byte;
+  };
+  std::vector<Behind> ends_;
+  std::size_t tokens_ = 0;
+  WalkFrames frames_;
   std::int64_t misses_ = 0, flushes_ = 0;
 };
 

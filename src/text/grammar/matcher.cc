@@ -16,11 +16,15 @@ void allow(std::span<std::uint32_t> mask, TokenId id) {
 }  // namespace
 
 Matcher::Matcher(std::shared_ptr<MaskCache> masks)
-    : masks_(std::move(masks)), stacks_(masks_->automaton(), masks_->costs()) {
+    : masks_(std::move(masks)), stacks_(masks_->automaton(), masks_->costs()), frames_(new WalkFrames) {
+  before_.resize(static_cast<std::size_t>(masks_->trie()->vocab_size() + 31) / 32);
   const Stacks::Step step = stacks_.start();
   list_ = stacks_.keep(step.list);
   ended_ = step.ended;
 }
+
+Matcher::Matcher(const Matcher& other)
+    : masks_(other.masks_), stacks_(other.stacks_), list_(other.list_), ended_(other.ended_), frames_(new WalkFrames), before_(other.before_.size()) {}
 
 // Whether a token may be taken that leaves a text to be closed so. Towards the end of a document the depth is free: a
 // way out never takes more than kShortestDepthMax rules.
@@ -52,35 +56,56 @@ bool Matcher::fill_from_cache(std::span<std::uint32_t> mask, std::int64_t left) 
     masks_->with_mask(t.state, t.count, [&](const MaskCache::Mask& m) {
       fit = m.close_tokens_max + node.close_tokens <= left && m.open_max + node.open <= kOpenSoft;
       if (!fit) return;
-      for (const std::uint32_t id : m.list) allow(mask, static_cast<TokenId>(id));
-      for (std::size_t w = 0; w < m.bits.size(); ++w) mask[w] |= m.bits[w];
-      if (!m.ends.empty()) fill_behind(mask, t.node, m.ends, left);
+      add_tokens(mask, m);
+      if (!m.behind.empty()) fill_behind(mask, t.node, m, left);
     });
     if (!fit) return false;
   }
   return true;
 }
 
+void Matcher::add_tokens(std::span<std::uint32_t> mask, const MaskCache::Mask& from) {
+  std::size_t fit = from.far_tokens.size();
+  while (fit > 0 && from.far_entered[fit - 1] > from.room) --fit;
+  const auto over = from.far_tokens.subspan(fit);  // Tokens with more repetitions than are left.
+  if (!over.empty()) std::copy(mask.begin(), mask.end(), before_.begin());
+  for (const std::uint32_t id : from.list) allow(mask, static_cast<TokenId>(id));
+  for (std::size_t w = 0; w < from.bits.size(); ++w) mask[w] |= from.bits[w];
+  for (const std::uint32_t id : over) {  // What another reading allowed of them stays.
+    const std::uint32_t bit = 1u << (id % 32);
+    mask[id / 32] = (mask[id / 32] & ~bit) | (before_[id / 32] & bit);
+  }
+}
+
 // The tokens in which the rule of `node` ends: the rest of each must go on where its callers do.
-void Matcher::fill_behind(std::span<std::uint32_t> mask, std::uint32_t node, std::span<const std::uint32_t> ends,
+void Matcher::fill_behind(std::span<std::uint32_t> mask, std::uint32_t node, const MaskCache::Mask& from,
                           std::int64_t left) {
   const TokenTrie& trie = *masks_->trie();
   const Stacks::Mark mark = stacks_.mark();
   const Stacks::Step start = stacks_.after(node);
-  if (!start.list.empty()) {
-    for (const std::uint32_t top : ends) {
-      walk_trie(trie, top, stacks_, start.list, [&](std::uint32_t n, const Stacks::Step& step) {
-        if (!trie.has_tokens(n) || !fits(stacks_.close(step.list), left)) return;
-        for (const TokenId id : trie.tokens(n)) allow(mask, id);
-      });
+  const auto visit = [&](std::uint32_t n, const Stacks::Step& step) {
+    if (!trie.has_tokens(n) || !fits(stacks_.close(step.list), left)) return;
+    for (const TokenId id : trie.tokens(n)) allow(mask, id);
+  };
+  const std::size_t width = from.pure ? 2 : 1;
+  for (std::size_t at = 0; at < from.behind.size() && !start.list.empty();) {
+    const auto byte = static_cast<std::uint8_t>(from.behind[at]);
+    const std::size_t end = at + 2 + from.behind[at + 1] * width;
+    const Stacks::Step step = stacks_.step(start.list, byte);
+    for (at += 2; at < end && !step.list.empty(); at += width) {
+      const std::uint32_t n = from.behind[at];
+      if (from.pure && (from.behind[at + 1] < from.owed || from.behind[at + 1] > from.room)) continue;
+      visit(n, step);
+      if (trie.nodes()[n].skip != n + 1) walk_trie(trie, n, stacks_, step.list, *frames_, visit);
     }
+    at = end;
   }
   stacks_.cut(mark);
 }
 
 void Matcher::fill_by_walk(std::span<std::uint32_t> mask, std::int64_t left) {
   const TokenTrie& trie = *masks_->trie();
-  walk_trie(trie, 0, stacks_, list_, [&](std::uint32_t n, const Stacks::Step& step) {
+  walk_trie(trie, 0, stacks_, list_, *frames_, [&](std::uint32_t n, const Stacks::Step& step) {
     if (!trie.has_tokens(n) || !fits(stacks_.close(step.list), left)) return;
     for (const TokenId id : trie.tokens(n)) allow(mask, id);
   });

@@ -1,12 +1,14 @@
 // One text against one grammar, token by token: which tokens may come, what must come, what closing takes. Owns the
-// readings of its text (2 MB of address space, touched as needed); what it shares with others lies in the MaskCache.
+// readings of its text (1.6 MB of address space, touched as needed); what it shares with others lies in the MaskCache.
 // One thread at a time. Nothing allocates but the constructors and the vectors that a caller hands in.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "text/grammar/mask_cache.h"
@@ -17,10 +19,10 @@ namespace lode::text::grammar {
 class Matcher {
  public:
   explicit Matcher(std::shared_ptr<MaskCache> masks);
-  Matcher(const Matcher& other) = default;  // The same state, to go on from independently.
+  Matcher(const Matcher& other);  // The same state, to go on from independently.
 
   static constexpr std::int64_t kNoBudget = -1;
-  // Writes every word of `mask` (32 tokens each; token t is bit t % 32 of word t / 32): the tokens that may come now,
+  // Writes every word of `mask` ((vocab + 31) / 32 of them; token t is bit t % 32 of word t / 32): the tokens that may come now,
   // and every end-of-generation token exactly where the document may end.
   // `budget`: tokens that may still come, the next one included, an end token not. Where it holds close_tokens(), only
   // tokens are allowed after which the rest still fits; where it does not, there is no such restriction.
@@ -48,8 +50,8 @@ class Matcher {
 
  private:
   bool fill_from_cache(std::span<std::uint32_t> mask, std::int64_t left);
-  void fill_behind(std::span<std::uint32_t> mask, std::uint32_t node, std::span<const std::uint32_t> ends,
-                   std::int64_t left);
+  void add_tokens(std::span<std::uint32_t> mask, const MaskCache::Mask& from);
+  void fill_behind(std::span<std::uint32_t> mask, std::uint32_t node, const MaskCache::Mask& from, std::int64_t left);
   void fill_by_walk(std::span<std::uint32_t> mask, std::int64_t left);
   bool fits(const Stacks::Close& close, std::int64_t left) const;
 
@@ -58,6 +60,8 @@ class Matcher {
   Stacks::List list_;
   bool ended_ = false;
   std::uint32_t close_now_ = 0;  // Of the mask being filled.
+  std::unique_ptr<WalkFrames> frames_;
+  std::vector<std::uint32_t> before_;  // A mask before one reading's tokens came into it.
 };
 
 }  // namespace lode::text::grammar

@@ -43,16 +43,23 @@ Stacks::Step Stacks::start() {
 
 Stacks::Step Stacks::start_at(std::uint32_t state, std::uint32_t count) {
   cut({0, 2, 0});
+  room_ = kNoBound;
   begin_step();
   threads_[threads_size_++] = {state, count, kUnknown, false};
   // Only what it enters: where its rule may end here, the caller's own thread stands beside it.
   const Thread from = threads_[list_begin_];
   const Automaton::State& s = automaton_->states[state];
-  if (!s.loop_head || count < automaton_->rules[s.rule].most) {
+  if (may_enter(from, s)) {
     for (std::uint32_t c = s.calls; c != s.calls_end; ++c) enter(from, automaton_->calls[c]);
   }
   for (std::uint32_t t = list_begin_ + 1; t < threads_size_; ++t) expand(t);
   return {{list_begin_, threads_size_}, false, false};
+}
+
+Stacks::Step Stacks::start_counting(std::uint32_t state, std::uint32_t room) {
+  const Step out = start_at(state, 0);
+  room_ = room;
+  return out;
 }
 
 Stacks::Step Stacks::after(std::uint32_t node) {
@@ -68,12 +75,18 @@ Stacks::Step Stacks::step(List from, std::uint8_t byte) {
     const Thread& t = threads_[i];
     const Automaton::State& s = a.states[t.state];
     const std::uint32_t to = a.next(s, byte);
-    if (to == Automaton::kNone) continue;
-    if (s.loop_head && t.count >= a.rules[s.rule].most) continue;
-    // The common case, without looking for a twin: one reading that goes on inside its rule.
-    if (from.end - from.begin == 1 && to < Automaton::kCounts && a.states[to].plain && threads_size_ < kThreadsPool) {
-      threads_[threads_size_++] = {to, t.count, t.node, false};
-      return {{list_begin_, threads_size_}, false, false};
+    if (to == Automaton::kNone || !may_enter(t, s)) continue;
+    // The common cases, without looking for a twin: one reading that goes on inside its rule, or around its loop.
+    if (from.end - from.begin == 1 && threads_size_ < kThreadsPool) {
+      if (to < Automaton::kCounts && a.states[to].plain) {
+        threads_[threads_size_++] = {to, t.count, t.node, false};
+        return {{list_begin_, threads_size_}, false, false};
+      }
+      if (to >= Automaton::kCounts && t.node == kUnknown && a.rules[s.rule].pure) {
+        const Thread next{to & Automaton::kTarget, t.count + 1, t.node, false};
+        threads_[threads_size_++] = next;
+        return {{list_begin_, threads_size_}, false, may_leave(next, a.states[next.state])};
+      }
     }
     reach(to, t.count, t.node, false);
   }
@@ -107,10 +120,9 @@ void Stacks::expand(std::uint32_t thread) {
   const Thread t = threads_[thread];
   const Automaton::State& s = automaton_->states[t.state];
   if (s.plain) return;
-  const Automaton::Rule& rule = automaton_->rules[s.rule];
   // A thread that entered its rule here has read nothing yet: no rule ends before a byte.
-  if (s.accepts && !t.entered && (!s.loop_head || t.count >= rule.least)) leave(t.node);
-  if (s.loop_head && t.count >= rule.most) return;
+  if (!t.entered && may_leave(t, s)) leave(t.node);
+  if (!may_enter(t, s)) return;
   for (std::uint32_t c = s.calls; c != s.calls_end; ++c) enter(t, automaton_->calls[c]);
 }
 
@@ -239,7 +251,7 @@ int Stacks::only_byte(List list) const {
   int out = -1;
   for (const Thread& t : threads(list)) {
     const Automaton::State& s = automaton_->states[t.state];
-    if (s.edges == s.edges_end || (s.loop_head && t.count >= automaton_->rules[s.rule].most)) continue;
+    if (s.edges == s.edges_end || !may_enter(t, s)) continue;
     const Automaton::Edge& e = automaton_->edges[s.edges];
     if (s.edges_end - s.edges > 1 || e.lo != e.hi || (out >= 0 && out != e.lo)) return -1;
     out = e.lo;

@@ -38,16 +38,16 @@ class Stacks {
     std::uint32_t close_tokens, close_bytes;  // From its end to the document's.
   };
   struct List {
-    std::uint32_t begin = 0, end = 0;
+    std::uint32_t begin, end;
     bool empty() const { return begin == end; }
   };
   struct Step {
-    List list;            // Empty: the byte cannot come.
-    bool ended = false;   // The document may end here.
-    bool left = false;    // A rule ended whose caller is kUnknown.
+    List list;   // Empty: the byte cannot come.
+    bool ended;  // The document may end here.
+    bool left;   // A rule ended whose caller is kUnknown.
   };
   struct Mark {
-    std::uint32_t threads = 0, nodes = 0, edges = 0;
+    std::uint32_t threads, nodes, edges;
   };
 
   Stacks(std::shared_ptr<const Automaton> automaton, std::shared_ptr<const CloseCosts> costs);
@@ -58,6 +58,9 @@ class Stacks {
   Step start();
   // One reading at `state` of a rule whose caller is kUnknown.
   Step start_at(std::uint32_t state, std::uint32_t count);
+  // The same in a pure counted rule, counting from 0: at most `room` more repetitions are entered, and the rule may end
+  // behind each.
+  Step start_counting(std::uint32_t state, std::uint32_t room);
   // The readings that go on after the rule of `node` ends.
   Step after(std::uint32_t node);
   // Behind one more byte. `from` stays as it is.
@@ -98,6 +101,12 @@ class Stacks {
     ended_ = left_ = false;
   }
   Step finish_step();
+  bool may_enter(const Thread& t, const Automaton::State& s) const {
+    return !s.loop_head || t.count < (t.node == kUnknown && room_ != kNoBound ? room_ : automaton_->rules[s.rule].most);
+  }
+  bool may_leave(const Thread& t, const Automaton::State& s) const {
+    return s.accepts && (!s.loop_head || (t.node == kUnknown && room_ != kNoBound) || t.count >= automaton_->rules[s.rule].least);
+  }
   void reach(std::uint32_t to, std::uint32_t count, std::uint32_t node, bool entered);
   void expand(std::uint32_t thread);
   void leave(std::uint32_t node);
@@ -113,6 +122,7 @@ class Stacks {
   std::uint32_t threads_size_ = 0, nodes_size_ = 0, edges_size_ = 0;
   std::unique_ptr<std::uint32_t[]> new_id_;  // For keep(): of each node, of each edge, and a work list.
   std::uint32_t kept_nodes_ = 2;             // Nodes alive after the last keep() that looked.
+  std::uint32_t room_ = kNoBound;  // Of the rule that kUnknown called, where it counts from 0.
   std::uint32_t list_begin_ = 0, fresh_ = 0;
   bool ended_ = false, left_ = false, dropped_ = false;
 };
