@@ -3,6 +3,8 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 namespace lode::text::grammar {
 
@@ -128,13 +130,19 @@ CodePointSet category_set(std::string_view name) {
   for (const auto& [full, brief] : kLong) {
     if (name == full) name = brief;
   }
+  if (name.empty() || name.size() > 2) return {};
+  // A look at every code point takes milliseconds: once a name. Names without a set are not kept.
+  static std::mutex mutex;
+  static std::map<std::string, CodePointSet, std::less<>> made;
+  const std::lock_guard lock(mutex);
+  if (const auto it = made.find(name); it != made.end()) return it->second;
   CodePointSet out;
-  if (name.empty() || name.size() > 2) return out;
   for (std::uint32_t c = 0; c <= kCodePointMax; ++c) {
     const std::string_view category = utf8proc_category_string(static_cast<utf8proc_int32_t>(c));
     if (category.starts_with(name)) out.add(c, c);
   }
   out.normalize();
+  if (!out.empty()) made.emplace(name, out);
   return out;
 }
 

@@ -123,12 +123,19 @@ void MaskCache::build(std::uint32_t state, std::uint32_t count, Entry& entry) {
   } else {
     const std::int64_t owed = costs_->owed_tokens(state, count);
     entry.close_tokens_max = -owed;
+    const Stacks::Thread none{Automaton::kNone, 0, 0, false};
+    Stacks::Thread last = none;
     const Stacks::Step start = stacks_.start_at(state, count);
     walk_trie(*trie_, 0, stacks_, start.list, frames_, [&](std::uint32_t node, const Stacks::Step& step) {
       if (trie_->has_tokens(node)) {
-        const Stacks::Close close = stacks_.close(step.list);
-        entry.close_tokens_max = std::max(entry.close_tokens_max, close.tokens - owed);
-        entry.open_max = std::max(entry.open_max, close.open);
+        const Stacks::Thread& t = stacks_.threads(step.list)[0];
+        // Most tokens end where one before ended.
+        if (step.list.end - step.list.begin > 1 || t.state != last.state || t.count != last.count || t.node != last.node) {
+          const Stacks::Close close = stacks_.close(step.list);
+          entry.close_tokens_max = std::max(entry.close_tokens_max, close.tokens - owed);
+          entry.open_max = std::max(entry.open_max, close.open);
+          last = step.list.end - step.list.begin > 1 || t.node != Stacks::kUnknown ? none : t;
+        }
         add_tokens(node, 0);
       }
       if (step.left) add_behind(node, follow, 0);

@@ -18,13 +18,14 @@ void allow(std::span<std::uint32_t> mask, TokenId id) {
 Matcher::Matcher(std::shared_ptr<MaskCache> masks)
     : masks_(std::move(masks)), stacks_(masks_->automaton(), masks_->costs()), frames_(new WalkFrames) {
   before_.resize(static_cast<std::size_t>(masks_->trie()->vocab_size() + 31) / 32);
+  short_.resize(before_.size());
   const Stacks::Step step = stacks_.start();
   list_ = stacks_.keep(step.list);
   ended_ = step.ended;
 }
 
 Matcher::Matcher(const Matcher& other)
-    : masks_(other.masks_), stacks_(other.stacks_), list_(other.list_), ended_(other.ended_), frames_(new WalkFrames), before_(other.before_.size()) {}
+    : masks_(other.masks_), stacks_(other.stacks_), list_(other.list_), ended_(other.ended_), frames_(new WalkFrames), before_(other.before_.size()), short_(other.short_.size()) {}
 
 // Whether a token may be taken that leaves a text to be closed so. Towards the end of a document the depth is free: a
 // way out never takes more than kShortestDepthMax rules.
@@ -32,8 +33,12 @@ bool Matcher::fits(const Stacks::Close& close, std::int64_t left) const {
   return close.tokens <= left && (close.open <= kOpenSoft || close.tokens < close_now_);
 }
 
-void Matcher::fill_mask(std::span<std::uint32_t> mask, std::int64_t budget) {
-  std::fill(mask.begin(), mask.end(), 0);
+void Matcher::fill_mask(std::span<std::uint32_t> given, std::int64_t budget) {
+  // A model may have more logits than its vocabulary has tokens, or fewer.
+  std::fill(given.begin(), given.end(), 0);
+  const bool fits_here = given.size() >= before_.size();
+  const std::span<std::uint32_t> mask = fits_here ? given.first(before_.size()) : std::span(short_);
+  if (!fits_here) std::fill(mask.begin(), mask.end(), 0);
   close_now_ = stacks_.close(list_).tokens;
   // Behind the next token so many may come.
   std::int64_t left = budget < 0 || close_tokens() > budget ? kUnbounded : budget - 1;
@@ -42,8 +47,10 @@ void Matcher::fill_mask(std::span<std::uint32_t> mask, std::int64_t budget) {
     std::fill(mask.begin(), mask.end(), 0);
     fill_by_walk(mask, left);
   }
-  if (!ended_) return;
-  for (const TokenId id : masks_->trie()->ends()) allow(mask, id);
+  if (ended_) {
+    for (const TokenId id : masks_->trie()->ends()) allow(mask, id);
+  }
+  if (!fits_here) std::copy_n(mask.begin(), given.size(), given.begin());
 }
 
 bool Matcher::fill_from_cache(std::span<std::uint32_t> mask, std::int64_t left) {

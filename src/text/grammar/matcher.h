@@ -22,11 +22,11 @@ class Matcher {
   Matcher(const Matcher& other);  // The same state, to go on from independently.
 
   static constexpr std::int64_t kNoBudget = -1;
-  // Writes every word of `mask` ((vocab + 31) / 32 of them; token t is bit t % 32 of word t / 32): the tokens that may come now,
+  // Writes every word of `given` ((vocab + 31) / 32 of them; token t is bit t % 32 of word t / 32): the tokens that may come now,
   // and every end-of-generation token exactly where the document may end.
   // `budget`: tokens that may still come, the next one included, an end token not. Where it holds close_tokens(), only
   // tokens are allowed after which the rest still fits; where it does not, there is no such restriction.
-  void fill_mask(std::span<std::uint32_t> mask, std::int64_t budget = kNoBudget);
+  void fill_mask(std::span<std::uint32_t> given, std::int64_t budget = kNoBudget);
   // False: the token may not come, and nothing changed. End-of-generation tokens are never accepted: they end a text.
   bool accept(TokenId token);
   bool accept_bytes(std::string_view bytes);
@@ -62,6 +62,7 @@ class Matcher {
   std::uint32_t close_now_ = 0;  // Of the mask being filled.
   std::unique_ptr<WalkFrames> frames_;
   std::vector<std::uint32_t> before_;  // A mask before one reading's tokens came into it.
+  std::vector<std::uint32_t> short_;   // The whole mask, where the caller's has no room for it.
 };
 
 }  // namespace lode::text::grammar

@@ -68,7 +68,7 @@ Stacks::Step Stacks::after(std::uint32_t node) {
   return finish_step();
 }
 
-Stacks::Step Stacks::step(List from, std::uint8_t byte) {
+Stacks::Step Stacks::step_all(List from, std::uint8_t byte) {
   begin_step();
   const Automaton& a = *automaton_;
   for (std::uint32_t i = from.begin; i != from.end; ++i) {
@@ -76,17 +76,12 @@ Stacks::Step Stacks::step(List from, std::uint8_t byte) {
     const Automaton::State& s = a.states[t.state];
     const std::uint32_t to = a.next(s, byte);
     if (to == Automaton::kNone || !may_enter(t, s)) continue;
-    // The common cases, without looking for a twin: one reading that goes on inside its rule, or around its loop.
-    if (from.end - from.begin == 1 && threads_size_ < kThreadsPool) {
-      if (to < Automaton::kCounts && a.states[to].plain) {
-        threads_[threads_size_++] = {to, t.count, t.node, false};
-        return {{list_begin_, threads_size_}, false, false};
-      }
-      if (to >= Automaton::kCounts && t.node == kUnknown && a.rules[s.rule].pure) {
-        const Thread next{to & Automaton::kTarget, t.count + 1, t.node, false};
-        threads_[threads_size_++] = next;
-        return {{list_begin_, threads_size_}, false, may_leave(next, a.states[next.state])};
-      }
+    // One reading that goes around its loop, without looking for a twin.
+    if (to >= Automaton::kCounts && t.node == kUnknown && from.end - from.begin == 1 && a.rules[s.rule].pure &&
+        threads_size_ < kThreadsPool) {
+      const Thread next{to & Automaton::kTarget, t.count + 1, t.node, false};
+      threads_[threads_size_++] = next;
+      return {{list_begin_, threads_size_}, false, may_leave(next, a.states[next.state])};
     }
     reach(to, t.count, t.node, false);
   }

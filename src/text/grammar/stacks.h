@@ -64,7 +64,23 @@ class Stacks {
   // The readings that go on after the rule of `node` ends.
   Step after(std::uint32_t node);
   // Behind one more byte. `from` stays as it is.
-  Step step(List from, std::uint8_t byte);
+  Step step(List from, std::uint8_t byte) {
+    // The common case: one reading that goes on inside its rule. In line, for walks over a vocabulary spend their time
+    // here.
+    if (from.end - from.begin == 1 && threads_size_ < kThreadsPool) {
+      const Thread& t = threads_[from.begin];
+      const Automaton::State& s = automaton_->states[t.state];
+      if (!s.loop_head) {
+        const std::uint32_t to = automaton_->next(s, byte);
+        if (to == Automaton::kNone) return {{threads_size_, threads_size_}, false, false};
+        if (to < Automaton::kCounts && automaton_->states[to].plain) {
+          threads_[threads_size_++] = {to, t.count, t.node, false};
+          return {{threads_size_ - 1, threads_size_}, false, false};
+        }
+      }
+    }
+    return step_all(from, byte);
+  }
 
   Mark mark() const { return {threads_size_, nodes_size_, edges_size_}; }
   void cut(const Mark& mark) {
@@ -100,6 +116,7 @@ class Stacks {
     fresh_ = nodes_size_;
     ended_ = left_ = false;
   }
+  Step step_all(List from, std::uint8_t byte);
   Step finish_step();
   bool may_enter(const Thread& t, const Automaton::State& s) const {
     return !s.loop_head || t.count < (t.node == kUnknown && room_ != kNoBound ? room_ : automaton_->rules[s.rule].most);
