@@ -15,8 +15,8 @@ using namespace lode::text;
 using namespace lode::text::grammar;
 
 constexpr const char* kVocabularies[] = {"models/SmolLM2-135M-Instruct.Q4_1.gguf", "../shared/data/vocab/phi-3.gguf",
-                                         "../shared/data/vocab/llama-bpe.gguf", "../shared/data/vocab/qwen2.gguf",
-                                         "models/gemma-3-270m-q4_k_m.gguf", "../shared/data/vocab/gemma-4.gguf"};
+                                         "../shared/data/vocab/llama-bpe.gguf",    "../shared/data/vocab/qwen2.gguf",
+                                         "models/gemma-3-270m-q4_k_m.gguf",        "../shared/data/vocab/gemma-4.gguf"};
 constexpr const char* kSchema = R"({"type":"object","properties":{
   "id":{"type":"integer","minimum":1,"maximum":99999},"name":{"type":"string","maxLength":80},
   "email":{"type":"string","format":"email"},"role":{"enum":["admin","editor","viewer"]},
@@ -56,7 +56,8 @@ Compiled compiled(bool any_object) {
 std::vector<TokenId> document(const Vocabulary& v) {
   auto ids = v.tokenizer->encode(kDocument, {});
   // Some tokenizers put a blank first, which no document has.
-  if (!ids.empty() && v.trie->text(ids[0]).starts_with(" ")) ids = v.tokenizer->encode(kDocument + 1, {}), ids[0] = v.tokenizer->encode("{", {})[0];
+  if (!ids.empty() && v.trie->text(ids[0]).starts_with(" "))
+    ids = v.tokenizer->encode(kDocument + 1, {}), ids[0] = v.tokenizer->encode("{", {})[0];
   return ids;
 }
 
@@ -97,10 +98,20 @@ void walk(benchmark::State& state, bool warm) {
   state.counters["tokens"] = static_cast<double>(ids.size());
   if (!warm) state.counters["misses"] = static_cast<double>(misses) / static_cast<double>(state.iterations());
 }
-void warm_masks(benchmark::State& state) { walk(state, true); }
-void cold_masks(benchmark::State& state) { walk(state, false); }
-BENCHMARK(warm_masks)->ArgNames({"vocab", "schema"})->ArgsProduct({{0, 1, 2, 3, 4, 5}, {0, 1}})->Unit(benchmark::kMicrosecond);
-BENCHMARK(cold_masks)->ArgNames({"vocab", "schema"})->ArgsProduct({{0, 1, 2, 3, 4, 5}, {0, 1}})->Unit(benchmark::kMillisecond);
+void warm_masks(benchmark::State& state) {
+  walk(state, true);
+}
+void cold_masks(benchmark::State& state) {
+  walk(state, false);
+}
+BENCHMARK(warm_masks)
+    ->ArgNames({"vocab", "schema"})
+    ->ArgsProduct({{0, 1, 2, 3, 4, 5}, {0, 1}})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(cold_masks)
+    ->ArgNames({"vocab", "schema"})
+    ->ArgsProduct({{0, 1, 2, 3, 4, 5}, {0, 1}})
+    ->Unit(benchmark::kMillisecond);
 
 // The dearest state: inside a string, where nearly every token may come.
 void string_miss(benchmark::State& state) {

@@ -33,7 +33,8 @@ class GrammarConstraint final : public Constraint {
   text::grammar::Matcher matcher_;
   const text::Tokenizer* tokenizer_;
   std::int64_t tokens_left_ = text::grammar::Matcher::kNoBudget;
-  // The latest tokens, oldest first: enough context for a tokenizer to spell what follows as it would in the whole text.
+  // The latest tokens, oldest first: enough context for a tokenizer to spell what follows as it would in the whole
+  // text.
   static constexpr std::size_t kLastMax = 4;
   std::array<TokenId, kLastMax> last_{};
   std::size_t last_size_ = 0;

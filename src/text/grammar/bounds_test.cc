@@ -68,9 +68,14 @@ TEST(Bounds, HostileGrammars) {
   for (int i = 1; i <= 30; ++i) doubling += fmt::format("r{} ::= r{} r{}\n", i, i - 1, i - 1);
   for (int i = 0; i < 20000; ++i) chain += fmt::format("r{} ::= \"(\" r{} \")\" | \"x\"\n", i, i + 1);
   chain += "r20000 ::= \"y\"\n";
-  const std::string cases[] = {doubling, chain, "root ::= root root | \"a\"", "root ::= (root? root?)* \"a\"",
+  const std::string cases[] = {doubling,
+                               chain,
+                               "root ::= root root | \"a\"",
+                               "root ::= (root? root?)* \"a\"",
                                "root ::= a b | b a\na ::= b a \"x\" | b\nb ::= a b \"y\" | \"z\"",
-                               "root ::= " + repeated("(", 5000), "root ::= (\"a\"*)*", "root ::= [a-z]{1,1000000000}",
+                               "root ::= " + repeated("(", 5000),
+                               "root ::= (\"a\"*)*",
+                               "root ::= [a-z]{1,1000000000}",
                                "root ::= ((\"a\" | root){1,1000}){1,1000}"};
   for (const std::string& text : cases) ends_well(text.substr(0, 40).c_str(), [&] { return compile_gbnf(text); });
 }
@@ -79,7 +84,8 @@ TEST(Bounds, HostileSchemas) {
   Json deep = {{"type", "integer"}};
   for (int i = 0; i < 3000; ++i) deep = Json{{"type", "array"}, {"items", std::move(deep)}};
   Json wide = {{"type", "object"}}, all = {{"allOf", Json::array({{{"$ref", "#/$defs/d40"}}})}};
-  for (int i = 0; i < 300; ++i) wide["properties"][fmt::format("property_{}", i)] = {{"type", "string"}, {"maxLength", i + 1}};
+  for (int i = 0; i < 300; ++i)
+    wide["properties"][fmt::format("property_{}", i)] = {{"type", "string"}, {"maxLength", i + 1}};
   all["$defs"]["d0"] = {{"minimum", 1}};
   for (int i = 1; i <= 40; ++i) {
     const std::string ref = fmt::format("#/$defs/d{}", i - 1);
@@ -92,17 +98,27 @@ TEST(Bounds, HostileSchemas) {
     for (int k = 0; k < 12; ++k) any.push_back({{"properties", {{fmt::format("p{}", k), {{"const", i}}}}}});
     groups["allOf"].push_back({{"anyOf", any}});
   }
-  for (int i = 0; i < 100; ++i) ones["oneOf"].push_back({{"type", "object"}, {"properties", {{"k", {{"const", i}}}}}, {"required", {"k"}}});
+  for (int i = 0; i < 100; ++i)
+    ones["oneOf"].push_back({{"type", "object"}, {"properties", {{"k", {{"const", i}}}}}, {"required", {"k"}}});
   Json patterns = {{"type", "object"}};
   for (int i = 0; i < 40; ++i) patterns["patternProperties"][fmt::format("a.*b{}.*c", i)] = {{"const", i}};
   Json more_names = {{"enum", Json::array()}};
   for (int i = 0; i < 300000; ++i) more_names["enum"].push_back(i);
   const std::pair<const char*, Json> cases[] = {
-      {"deep", deep},       {"many names", more_names}, {"wide", wide}, {"allOf", all}, {"enum", names}, {"groups", groups}, {"oneOf", ones}, {"patterns", patterns},
+      {"deep", deep},
+      {"many names", more_names},
+      {"wide", wide},
+      {"allOf", all},
+      {"enum", names},
+      {"groups", groups},
+      {"oneOf", ones},
+      {"patterns", patterns},
       {"lengths", Json::parse(R"({"type":"string","pattern":"^(a|b)*a(a|b){12}$","minLength":900,"maxLength":1000})")},
       {"minLength", Json::parse(R"({"type":"string","minLength":1000000})")},
       {"huge", Json::parse(R"({"type":"string","minLength":99999999999})")},
-      {"arrays", Json::parse(R"({"type":"array","minItems":1000,"items":{"type":"array","minItems":1000,"items":{"type":"array","minItems":1000}}})")},
+      {"arrays",
+       Json::parse(
+           R"({"type":"array","minItems":1000,"items":{"type":"array","minItems":1000,"items":{"type":"array","minItems":1000}}})")},
       {"multiple", Json::parse(R"({"type":"integer","multipleOf":999983})")},
       {"digits", Json::parse(R"({"type":"number","minimum":1e-300,"maximum":1e300})")}};
   for (const auto& [name, json] : cases) ends_well(name, [&json = json] { return compile_json_schema(json); });

@@ -2,8 +2,8 @@
 // max_tokens. Constant after make(); any thread; src/text/grammar only.
 //
 // Bytes are exact. Tokens are an upper bound: the least number of tokens that spell the shortest byte string, where no
-// token crosses the end of a rule that was open before it (docs/grammar.md, "Closing"). Every state that costs n > 0 has
-// a token after which the rest costs at most n - 1, so a budget that holds the bound once holds it to the end.
+// token crosses the end of a rule that was open before it (docs/grammar.md, "Closing"). Every state that costs n > 0
+// has a token after which the rest costs at most n - 1, so a budget that holds the bound once holds it to the end.
 #pragma once
 
 #include <cstdint>

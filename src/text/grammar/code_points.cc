@@ -121,12 +121,23 @@ std::vector<ByteRun> utf8_runs(const CodePointSet& set) {
 }
 
 CodePointSet category_set(std::string_view name) {
-  static constexpr std::pair<std::string_view, std::string_view> kLong[] = {
-      {"Letter", "L"},          {"Lowercase_Letter", "Ll"}, {"Uppercase_Letter", "Lu"}, {"Mark", "M"},
-      {"Number", "N"},          {"Decimal_Number", "Nd"},   {"Punctuation", "P"},       {"Symbol", "S"},
-      {"Separator", "Z"},       {"Other", "C"},             {"Titlecase_Letter", "Lt"}, {"Modifier_Letter", "Lm"},
-      {"Other_Letter", "Lo"},   {"Letter_Number", "Nl"},    {"Other_Number", "No"},     {"Math_Symbol", "Sm"},
-      {"Currency_Symbol", "Sc"}};
+  static constexpr std::pair<std::string_view, std::string_view> kLong[] = {{"Letter", "L"},
+                                                                            {"Lowercase_Letter", "Ll"},
+                                                                            {"Uppercase_Letter", "Lu"},
+                                                                            {"Mark", "M"},
+                                                                            {"Number", "N"},
+                                                                            {"Decimal_Number", "Nd"},
+                                                                            {"Punctuation", "P"},
+                                                                            {"Symbol", "S"},
+                                                                            {"Separator", "Z"},
+                                                                            {"Other", "C"},
+                                                                            {"Titlecase_Letter", "Lt"},
+                                                                            {"Modifier_Letter", "Lm"},
+                                                                            {"Other_Letter", "Lo"},
+                                                                            {"Letter_Number", "Nl"},
+                                                                            {"Other_Number", "No"},
+                                                                            {"Math_Symbol", "Sm"},
+                                                                            {"Currency_Symbol", "Sc"}};
   for (const auto& [full, brief] : kLong) {
     if (name == full) name = brief;
   }

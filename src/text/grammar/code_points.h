@@ -18,7 +18,8 @@ struct CodePointRange {
   bool operator==(const CodePointRange&) const = default;
 };
 
-// Code points as sorted, disjoint, non-adjacent ranges. Surrogates are no code points of a text: normalize() drops them.
+// Code points as sorted, disjoint, non-adjacent ranges. Surrogates are no code points of a text: normalize() drops
+// them.
 class CodePointSet {
  public:
   CodePointSet() = default;

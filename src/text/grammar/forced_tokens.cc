@@ -10,10 +10,12 @@ namespace {
 constexpr std::size_t kForcedBytesMax = 256;
 
 // What may come behind a forced text, one of each kind that tokenizers treat alike.
-constexpr std::string_view kProbes[] = {" ", "\"", "a", "A", "0", "-", "t", "f", "n", "{", "[", "}", "]", ",", ":", "\\", "_", "\n", ".", "é", "漢"};
+constexpr std::string_view kProbes[] = {" ", "\"", "a", "A", "0",  "-", "t",  "f", "n", "{", "[",
+                                        "}", "]",  ",", ":", "\\", "_", "\n", ".", "é", "漢"};
 
 // How many of `ids` every continuation of the text shares.
-std::size_t certain(const Tokenizer& tokenizer, const std::string& text, const std::vector<TokenId>& ids, Matcher behind) {
+std::size_t certain(const Tokenizer& tokenizer, const std::string& text, const std::vector<TokenId>& ids,
+                    Matcher behind) {
   if (behind.may_end()) return behind.done() ? ids.size() : 0;
   std::size_t sure = ids.size();
   bool probed = false;
@@ -22,7 +24,8 @@ std::size_t certain(const Tokenizer& tokenizer, const std::string& text, const s
     if (!other.accept_bytes(probe)) continue;
     probed = true;
     const auto longer = tokenizer.encode(text + std::string(probe), {});
-    const auto end = std::mismatch(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(sure), longer.begin(), longer.end());
+    const auto end =
+        std::mismatch(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(sure), longer.begin(), longer.end());
     sure = static_cast<std::size_t>(end.first - ids.begin());
   }
   return probed ? sure : 0;

@@ -19,7 +19,8 @@ std::unique_ptr<Tokenizer> smollm2() {
   return out.ok() ? std::move(*out) : nullptr;
 }
 
-constexpr const char* kRecord = R"({"type":"object","properties":{"temperature_in_celsius":{"type":"number","minimum":-90,"maximum":60},
+constexpr const char* kRecord =
+    R"({"type":"object","properties":{"temperature_in_celsius":{"type":"number","minimum":-90,"maximum":60},
   "relative_humidity":{"type":"integer","minimum":0,"maximum":100},"description of the sky":{"enum":["clear","cloudy","overcast"]},
   "readings":{"type":"array","items":{"type":"object","properties":{"timestamp":{"type":"string","format":"time"},
   "value":{"type":"boolean"}},"required":["timestamp","value"]},"minItems":1,"maxItems":3}},

@@ -11,8 +11,9 @@ namespace {
 // many calendars have none.
 #define LODE_LEAP "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 #define LODE_YEAR "(?:000[1-9]|00[1-9]\\d|0[1-9]\\d\\d|[1-9]\\d{3})"
-#define LODE_DATE                                                                                                     \
-  "(?:" LODE_YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1" \
+#define LODE_DATE                                                                                      \
+  "(?:" LODE_YEAR                                                                                      \
+  "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1" \
   "\\d|2[0-8]))|" LODE_LEAP "-02-29)"
 #define LODE_TIME "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
 #define LODE_OCTET "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
@@ -31,9 +32,10 @@ constexpr Format kFormats[] = {
     {"date", LODE_DATE},
     {"time", LODE_TIME},
     {"date-time", LODE_DATE "T" LODE_TIME},
-    {"duration", "P(?:\\d{1,4}W|(?:\\d{1,4}Y(?:\\d{1,4}M(?:\\d{1,4}D)?)?|\\d{1,4}M(?:\\d{1,4}D)?|\\d{1,4}D)(?:T(?:\\d{1,4}H(?:"
-                 "\\d{1,4}M(?:\\d{1,4}S)?)?|\\d{1,4}M(?:\\d{1,4}S)?|\\d{1,4}S))?|T(?:\\d{1,4}H(?:\\d{1,4}M(?:\\d{1,4}S)?)?|"
-                 "\\d{1,4}M(?:\\d{1,4}S)?|\\d{1,4}S))"},
+    {"duration",
+     "P(?:\\d{1,4}W|(?:\\d{1,4}Y(?:\\d{1,4}M(?:\\d{1,4}D)?)?|\\d{1,4}M(?:\\d{1,4}D)?|\\d{1,4}D)(?:T(?:\\d{1,4}H(?:"
+     "\\d{1,4}M(?:\\d{1,4}S)?)?|\\d{1,4}M(?:\\d{1,4}S)?|\\d{1,4}S))?|T(?:\\d{1,4}H(?:\\d{1,4}M(?:\\d{1,4}S)?)?|"
+     "\\d{1,4}M(?:\\d{1,4}S)?|\\d{1,4}S))"},
     {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
     {"email", "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,30}(?:\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,30})?@(?:" LODE_LABEL
               "\\.){1,2}[A-Za-z]{2,24}"},
@@ -46,8 +48,9 @@ constexpr Format kFormats[] = {
     {"uri", "[A-Za-z][A-Za-z0-9+.-]{0,15}://" LODE_HOST "(?::[1-9]\\d{0,4})?(?:/" LODE_PCHAR "*)*(?:\\?(?:" LODE_PCHAR
             "|[/?])*)?(?:#(?:" LODE_PCHAR "|[/?])*)?"},
 };
-constexpr std::string_view kRefused[] = {"idn-email", "idn-hostname", "iri", "iri-reference", "uri-reference",
-                                         "uri-template", "json-pointer", "relative-json-pointer", "regex"};
+constexpr std::string_view kRefused[] = {"idn-email",     "idn-hostname",          "iri",
+                                         "iri-reference", "uri-reference",         "uri-template",
+                                         "json-pointer",  "relative-json-pointer", "regex"};
 
 }  // namespace
 

@@ -19,9 +19,8 @@ Status Work::spend(std::int64_t steps) {
 
 Status Work::check_states(std::size_t states) const {
   if (states <= limits.states_max) return Status::success();
-  return Status::exhausted(
-      fmt::format("the grammar needs more than {} states; make its patterns, bounds or enumerations smaller",
-                  limits.states_max));
+  return Status::exhausted(fmt::format(
+      "the grammar needs more than {} states; make its patterns, bounds or enumerations smaller", limits.states_max));
 }
 
 bool Fsa::has_calls() const {

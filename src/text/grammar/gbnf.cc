@@ -72,7 +72,8 @@ class Parser {
     auto body = alternatives(0);
     if (!body.ok()) return body.status();
     ir_.set_body(id, *body);
-    if (!source_.at_end() && source_.peek() != '\n' && source_.peek() != '\r') return source_.error(source_.at(), "expected the rule's end");
+    if (!source_.at_end() && source_.peek() != '\n' && source_.peek() != '\r')
+      return source_.error(source_.at(), "expected the rule's end");
     return Status::success();
   }
 
@@ -86,7 +87,8 @@ class Parser {
       auto way = sequence(nesting);
       if (!way.ok()) return way;
       ways.push_back(*way);
-      if (ir_.overflowed()) return source_.error(source_.at(), fmt::format("it has more than {} parts", ir_.limits().nodes_max));
+      if (ir_.overflowed())
+        return source_.error(source_.at(), fmt::format("it has more than {} parts", ir_.limits().nodes_max));
       const std::size_t after = source_.at();
       skip(Lines::cross);
       if (!source_.take_if('|')) {
@@ -151,7 +153,8 @@ class Parser {
           skip(Lines::stay);
         }
         if (min == Source::kEnd || !source_.take_if('}')) return source_.error(at, "expected {m}, {m,} or {m,n}");
-        if (min > kLeastMax) return source_.error(at, fmt::format("at least {} repetitions: {} is the most", min, kLeastMax));
+        if (min > kLeastMax)
+          return source_.error(at, fmt::format("at least {} repetitions: {} is the most", min, kLeastMax));
         if (max < min) return source_.error(at, "the upper bound is below the lower one");
         part = ir_.repeat(part, min, max);
       } else {
@@ -179,7 +182,8 @@ class Parser {
       case 'x': code = source_.take_hex(2); break;
       case 'u': code = source_.take_hex(4); break;
       case 'U': code = source_.take_hex(8); break;
-      default: return source_.error(at, "unknown escape; \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH \\UHHHHHHHH are known");
+      default:
+        return source_.error(at, "unknown escape; \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH \\UHHHHHHHH are known");
     }
     if (code > kCodePointMax || (code >= 0xD800 && code <= 0xDFFF)) {
       return source_.error(at, "this escape wants the hexadecimal digits of a character");
@@ -234,7 +238,8 @@ class Parser {
 
 Result<RuleId> add_gbnf(Ir& ir, std::string_view text) {
   if (text.size() > ir.limits().source_bytes_max) {
-    return Source(text, "GBNF grammar").error(0, fmt::format("it has more than {} bytes", ir.limits().source_bytes_max));
+    return Source(text, "GBNF grammar")
+        .error(0, fmt::format("it has more than {} bytes", ir.limits().source_bytes_max));
   }
   return Parser(ir, text).run();
 }

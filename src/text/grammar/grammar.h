@@ -1,6 +1,6 @@
-// Grammars for constrained output: a JSON Schema, a regular expression, a GBNF text or a list of choices -> an automaton.
-// The door of this folder: whoever constrains a text compiles here, makes one MaskCache a grammar and vocabulary, and
-// one Matcher a text. Pure; any thread. docs/grammar.md has the whole picture.
+// Grammars for constrained output: a JSON Schema, a regular expression, a GBNF text or a list of choices -> an
+// automaton. The door of this folder: whoever constrains a text compiles here, makes one MaskCache a grammar and
+// vocabulary, and one Matcher a text. Pure; any thread. docs/grammar.md has the whole picture.
 #pragma once
 
 #include <memory>

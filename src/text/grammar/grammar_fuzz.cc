@@ -1,6 +1,6 @@
-// Fuzz target: any bytes as a JSON Schema, a regular expression, a GBNF grammar or a choice give a grammar or one line of
-// error, within bounds; walks through its masks take what the masks allow, end within their budget, and their text is a
-// document again. The first byte picks the notation, the second seeds the walk.
+// Fuzz target: any bytes as a JSON Schema, a regular expression, a GBNF grammar or a choice give a grammar or one line
+// of error, within bounds; walks through its masks take what the masks allow, end within their budget, and their text
+// is a document again. The first byte picks the notation, the second seeds the walk.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -20,12 +20,14 @@ using namespace lode::text::grammar;
 using Json = nlohmann::ordered_json;
 
 // Small enough that a hostile input takes milliseconds.
-constexpr CompileLimits kLimits{.source_bytes_max = 1 << 14, .nodes_max = 20'000, .states_max = 10'000, .work_max = 1'000'000};
+constexpr CompileLimits kLimits{
+    .source_bytes_max = 1 << 14, .nodes_max = 20'000, .states_max = 10'000, .work_max = 1'000'000};
 
 const std::shared_ptr<const TokenTrie>& trie() {
   static const auto made = [] {
     auto v = text::test::bpe_vocab("llama-bpe");
-    for (const char* piece : {"{\"", "\":", "\",", "\"}", "]}", "12", "0,", "true", "\\u", "\\\"", "[[", "aaaa"}) v.add(piece);
+    for (const char* piece : {"{\"", "\":", "\",", "\"}", "]}", "12", "0,", "true", "\\u", "\\\"", "[[", "aaaa"})
+      v.add(piece);
     return TokenTrie::make(*v.tokenizer());
   }();
   return made;
@@ -52,7 +54,9 @@ Result<Compiled> compile(std::uint8_t kind, std::string_view text) {
   }
 }
 
-bool allows(const std::vector<std::uint32_t>& mask, TokenId id) { return mask[id / 32] >> (id % 32) & 1; }
+bool allows(const std::vector<std::uint32_t>& mask, TokenId id) {
+  return mask[id / 32] >> (id % 32) & 1;
+}
 
 void walk(const std::shared_ptr<MaskCache>& masks, std::mt19937& rng) {
   Matcher m(masks);

@@ -27,6 +27,17 @@ std::string spell(std::uint32_t c, Encoding encoding) {
   return out;
 }
 
+std::optional<std::string> spell(std::string_view utf8, Encoding encoding) {
+  std::string out;
+  for (std::size_t pos = 0; pos < utf8.size();) {
+    const Utf8Char c = utf8_at(utf8, pos);
+    if (!c.valid()) return std::nullopt;
+    out += spell(c.code, encoding);
+    pos += c.bytes;
+  }
+  return out;
+}
+
 bool Ir::grow(std::size_t units) {
   units_ += units;
   if (units_ > limits_.nodes_max) overflowed_ = true;
@@ -80,9 +91,7 @@ NodeId Ir::repeat(NodeId child, std::uint32_t min, std::uint32_t max) {
 NodeId Ir::automaton(Fsa fsa) {
   if (!grow(fsa.states.size())) return empty();
   fsas_.push_back(std::move(fsa));
-  return add({.op = Op::fsa,
-              .a = static_cast<std::uint32_t>(fsas_.size() - 1),
-              .size = fsas_.back().states.size()});
+  return add({.op = Op::fsa, .a = static_cast<std::uint32_t>(fsas_.size() - 1), .size = fsas_.back().states.size()});
 }
 
 NodeId Ir::list(List list) {
@@ -128,14 +137,8 @@ NodeId Ir::characters(const CodePointSet& set, Encoding encoding) {
 }
 
 NodeId Ir::text(std::string_view utf8, Encoding encoding) {
-  std::string bytes;
-  for (std::size_t pos = 0; pos < utf8.size();) {
-    const Utf8Char c = utf8_at(utf8, pos);
-    if (!c.valid()) return nothing();
-    bytes += spell(c.code, encoding);
-    pos += c.bytes;
-  }
-  return literal(bytes);
+  const auto bytes = spell(utf8, encoding);
+  return bytes ? literal(*bytes) : nothing();
 }
 
 RuleId Ir::add_rule(std::string name, Rule::Sharing sharing) {

@@ -2,12 +2,14 @@
 // expressions and GBNF are lowered to it; automaton_builder.h makes the automaton of it. docs/grammar.md describes it.
 // Owns its nodes. Built by one thread, then constant.
 //
-// Building never fails in the middle: past nodes_max the form stops growing and `overflowed()` says so once, at the end.
+// Building never fails in the middle: past nodes_max the form stops growing and `overflowed()` says so once, at the
+// end.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,22 +53,27 @@ class Ir {
   // n alternatives; as a list it stands in the automaton once.
   struct ListItem {
     NodeId node;
-    enum class Kind : std::uint8_t { required, skippable, last_stop } kind = Kind::required;  // last_stop: or stop here.
+    enum class Kind : std::uint8_t {
+      required,
+      skippable,
+      last_stop
+    } kind = Kind::required;  // last_stop: or stop here.
   };
   struct List {
     NodeId separator;
     std::vector<ListItem> items;
     NodeId more;  // Follows the items any number of times; may be none().
     bool may_be_empty = true;
-    NodeId tail;  // Follows the last item directly, separators included; may be none(). For lists without skippable ones.
+    NodeId
+        tail;  // Follows the last item directly, separators included; may be none(). For lists without skippable ones.
   };
   struct Node {
     Op op = Op::empty;
     std::uint8_t lo = 0, hi = 0;
-    std::uint32_t a = 0, b = 0;        // concat, alt: children [a, a + b); bytes: text [a, a + b); rule, fsa, list: a.
-    std::uint32_t min = 0, max = 0;    // repeat; its child is a.
-    std::uint16_t depth = 1;           // Of the tree below: what a recursive visit needs.
-    std::uint64_t size = 1;            // States that an automaton of it takes, about; repeats multiplied out.
+    std::uint32_t a = 0, b = 0;      // concat, alt: children [a, a + b); bytes: text [a, a + b); rule, fsa, list: a.
+    std::uint32_t min = 0, max = 0;  // repeat; its child is a.
+    std::uint16_t depth = 1;         // Of the tree below: what a recursive visit needs.
+    std::uint64_t size = 1;          // States that an automaton of it takes, about; repeats multiplied out.
   };
 
   explicit Ir(const CompileLimits& limits) : limits_(limits) {}
@@ -126,7 +133,8 @@ class Ir {
   bool overflowed_ = false;
 };
 
-// The spelling of one character in an encoding.
+// The spelling of one character, and of a text, in an encoding. A text that is not UTF-8 has none.
 std::string spell(std::uint32_t code_point, Encoding encoding);
+std::optional<std::string> spell(std::string_view utf8, Encoding encoding);
 
 }  // namespace lode::text::grammar

@@ -36,18 +36,13 @@ NodeId JsonRules::any_character() {
   const NodeId hex = set({{'0', '9'}, {'A', 'F'}, {'a', 'f'}});
   const NodeId d = set({{'D', 'D'}, {'d', 'd'}});
   const NodeId plain = set({{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kCodePointMax}});
-  const NodeId brief = ir.concat({ir.literal("\\"), set({{'"', '"'},
-                                                         {'\\', '\\'},
-                                                         {'/', '/'},
-                                                         {'b', 'b'},
-                                                         {'f', 'f'},
-                                                         {'n', 'n'},
-                                                         {'r', 'r'},
-                                                         {'t', 't'}})});
+  const NodeId brief = ir.concat(
+      {ir.literal("\\"),
+       set({{'"', '"'}, {'\\', '\\'}, {'/', '/'}, {'b', 'b'}, {'f', 'f'}, {'n', 'n'}, {'r', 'r'}, {'t', 't'}})});
   // Four digits that are no surrogate, or the two halves of a pair, which are one character.
   const NodeId not_d = set({{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}});
-  const NodeId single = ir.concat({ir.literal("\\u"), ir.alt({ir.concat({not_d, hex, hex, hex}),
-                                                              ir.concat({d, set({{'0', '7'}}), hex, hex})})});
+  const NodeId single = ir.concat(
+      {ir.literal("\\u"), ir.alt({ir.concat({not_d, hex, hex, hex}), ir.concat({d, set({{'0', '7'}}), hex, hex})})});
   const NodeId pair = ir.concat({ir.literal("\\u"), d, set({{'8', '9'}, {'A', 'B'}, {'a', 'b'}}), hex, hex,
                                  ir.literal("\\u"), d, set({{'C', 'F'}, {'c', 'f'}}), hex, hex});
   return any_character_ = ir.alt({plain, brief, single, pair});
@@ -74,14 +69,16 @@ NodeId JsonRules::any_integer() {
   if (any_integer_.valid()) return any_integer_;
   Ir& ir = *ir_;
   const NodeId positive = ir.concat({ir.range('1', '9'), ir.repeat(ir.range('0', '9'), 0, kIntegerDigits - 1)});
-  return any_integer_ = shared("integer", ir.alt({ir.literal("0"), ir.concat({ir.optional(ir.literal("-")), positive})}));
+  return any_integer_ =
+             shared("integer", ir.alt({ir.literal("0"), ir.concat({ir.optional(ir.literal("-")), positive})}));
 }
 
 NodeId JsonRules::any_number() {
   if (any_number_.valid()) return any_number_;
   Ir& ir = *ir_;
   const NodeId digit = ir.range('0', '9');
-  const NodeId whole = ir.alt({ir.literal("0"), ir.concat({ir.range('1', '9'), ir.repeat(digit, 0, kIntegerDigits - 1)})});
+  const NodeId whole =
+      ir.alt({ir.literal("0"), ir.concat({ir.range('1', '9'), ir.repeat(digit, 0, kIntegerDigits - 1)})});
   const NodeId fraction = ir.optional(ir.concat({ir.literal("."), ir.repeat(digit, 1, kFractionDigits)}));
   const NodeId exponent =
       ir.optional(ir.concat({ir.alt({ir.literal("e"), ir.literal("E")}),

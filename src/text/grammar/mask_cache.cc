@@ -130,7 +130,8 @@ void MaskCache::build(std::uint32_t state, std::uint32_t count, Entry& entry) {
       if (trie_->has_tokens(node)) {
         const Stacks::Thread& t = stacks_.threads(step.list)[0];
         // Most tokens end where one before ended.
-        if (step.list.end - step.list.begin > 1 || t.state != last.state || t.count != last.count || t.node != last.node) {
+        if (step.list.end - step.list.begin > 1 || t.state != last.state || t.count != last.count ||
+            t.node != last.node) {
           const Stacks::Close close = stacks_.close(step.list);
           entry.close_tokens_max = std::max(entry.close_tokens_max, close.tokens - owed);
           entry.open_max = std::max(entry.open_max, close.open);
@@ -150,9 +151,8 @@ void MaskCache::pack(Entry& entry, bool pure) {
   entry.far = static_cast<std::uint32_t>(far_.size());
   std::sort(far_.begin(), far_.end());
   // Without std::stable_sort, which allocates: the nodes are already in order within a byte once ties go by node.
-  std::sort(ends_.begin(), ends_.end(), [](const Behind& a, const Behind& b) {
-    return a.byte != b.byte ? a.byte < b.byte : a.node < b.node;
-  });
+  std::sort(ends_.begin(), ends_.end(),
+            [](const Behind& a, const Behind& b) { return a.byte != b.byte ? a.byte < b.byte : a.node < b.node; });
   behind_.clear();
   for (std::size_t i = 0; i < ends_.size();) {
     const std::size_t from = i;

@@ -38,7 +38,8 @@ class MaskCache {
     // Nodes of the trie behind which the state's rule has ended with the byte before: groups of one byte, each as byte,
     // number of nodes, nodes. In a pure counted rule each node is followed by the number of repetitions before it.
     std::span<const std::uint32_t> behind;
-    std::uint32_t owed = 0, room = kNoBound;  // Of a pure rule at the count asked for; others have theirs in the tokens.
+    std::uint32_t owed = 0,
+                  room = kNoBound;  // Of a pure rule at the count asked for; others have theirs in the tokens.
     bool pure = false;
     std::int64_t close_tokens_max = 0;  // Over those tokens: the most that it takes to the rule's end behind one.
     std::uint32_t open_max = 0;         // And the most rules open above the caller.
@@ -73,7 +74,9 @@ class MaskCache {
   void add_behind(std::uint32_t node, const std::bitset<256>& follow, std::uint32_t repeats);
   void pack(Entry& entry, bool pure);
   void store(Entry& entry);
-  const Automaton::Rule& rule_of(std::uint32_t state) const { return automaton_->rules[automaton_->states[state].rule]; }
+  const Automaton::Rule& rule_of(std::uint32_t state) const {
+    return automaton_->rules[automaton_->states[state].rule];
+  }
   // Repetitions that a token may enter are exact up to here; above it far_entered tells.
   static constexpr std::uint32_t kRoomExact = 16;
 

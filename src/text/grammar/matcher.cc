@@ -25,7 +25,13 @@ Matcher::Matcher(std::shared_ptr<MaskCache> masks)
 }
 
 Matcher::Matcher(const Matcher& other)
-    : masks_(other.masks_), stacks_(other.stacks_), list_(other.list_), ended_(other.ended_), frames_(new WalkFrames), before_(other.before_.size()), short_(other.short_.size()) {}
+    : masks_(other.masks_),
+      stacks_(other.stacks_),
+      list_(other.list_),
+      ended_(other.ended_),
+      frames_(new WalkFrames),
+      before_(other.before_.size()),
+      short_(other.short_.size()) {}
 
 // Whether a token may be taken that leaves a text to be closed so. Towards the end of a document the depth is free: a
 // way out never takes more than kShortestDepthMax rules.

@@ -22,10 +22,10 @@ class Matcher {
   Matcher(const Matcher& other);  // The same state, to go on from independently.
 
   static constexpr std::int64_t kNoBudget = -1;
-  // Writes every word of `given` ((vocab + 31) / 32 of them; token t is bit t % 32 of word t / 32): the tokens that may come now,
-  // and every end-of-generation token exactly where the document may end.
-  // `budget`: tokens that may still come, the next one included, an end token not. Where it holds close_tokens(), only
-  // tokens are allowed after which the rest still fits; where it does not, there is no such restriction.
+  // Writes every word of `given` ((vocab + 31) / 32 of them; token t is bit t % 32 of word t / 32): the tokens that may
+  // come now, and every end-of-generation token exactly where the document may end. `budget`: tokens that may still
+  // come, the next one included, an end token not. Where it holds close_tokens(), only tokens are allowed after which
+  // the rest still fits; where it does not, there is no such restriction.
   void fill_mask(std::span<std::uint32_t> given, std::int64_t budget = kNoBudget);
   // False: the token may not come, and nothing changed. End-of-generation tokens are never accepted: they end a text.
   bool accept(TokenId token);

@@ -17,19 +17,22 @@ const Case kCases[] = {
     {"object", [] { return compile_json_object(); }},
     {"counted string", [] { return schema(R"({"type":"string","minLength":40,"maxLength":60})"); }},
     {"long string", [] { return schema(R"({"type":"array","items":{"type":"string","minLength":3},"minItems":30})"); }},
-    {"record", [] {
+    {"record",
+     [] {
        return schema(R"({"type":"object","properties":{"name":{"type":"string"},"id":{"type":"integer","minimum":10},
          "tags":{"type":"array","items":{"enum":["ab","abc",null,1.5]}},"at":{"type":"string","format":"date"}},
          "required":["name","tags"]})");
      }},
-    {"tree", [] {
+    {"tree",
+     [] {
        return schema(R"({"$defs":{"t":{"type":"object","properties":{"v":{"type":"number"},"k":{"type":"array",
          "items":{"$ref":"#/$defs/t"}}},"required":["v"]}},"$ref":"#/$defs/t"})");
      }},
     {"left recursion", [] { return compile_gbnf("root ::= root \"+\" root | [0-9]+ | \"(\" root \")\""); }},
     {"right recursion", [] { return compile_gbnf("root ::= [a-c] root | \"x\""); }},
     {"optional ends", [] { return compile_gbnf("root ::= \"a\" root \"b\"? | \"c\""); }},
-    {"ambiguous", [] { return compile_gbnf("root ::= (a | b)+\na ::= \"ab\" | \"a\" a\nb ::= \"aa\"? \"abc\" | [a-z]{3,20}"); }},
+    {"ambiguous",
+     [] { return compile_gbnf("root ::= (a | b)+\na ::= \"ab\" | \"a\" a\nb ::= \"aa\"? \"abc\" | [a-z]{3,20}"); }},
     {"counts in counts", [] { return compile_gbnf("root ::= ([a-z]{3,400})+ [0-9]"); }},
     {"choice", [] { return compile_choice(std::vector<std::string>{"true", "trial", "null", "nul"}); }},
     {"regex", [] { return compile_regex("(ab|abc|c)*(hello|12)\\d{0,300}x?"); }},
@@ -242,7 +245,8 @@ TEST(FieldReports, E16_ControlTokensAreMaskedUnlessTheEndIsLegal) {
 // Field report E09: no run of whitespace goes on, and nothing follows the closing brace.
 TEST(FieldReports, E09_WhitespaceIsBounded) {
   const auto masks = masks_of(compile_json_object());
-  for (const char* text : {" {", "{ ", "{\n", "{\"a\":  1}", "{\"a\": 1,  \"b\":2}", "{\"a\":1 }", "{} ", "{}\n", "{\"a\":[ 1]}"}) {
+  for (const char* text :
+       {" {", "{ ", "{\n", "{\"a\":  1}", "{\"a\": 1,  \"b\":2}", "{\"a\":1 }", "{} ", "{}\n", "{\"a\":[ 1]}"}) {
     EXPECT_FALSE(Matcher(masks).accept_bytes(text)) << text;
   }
   EXPECT_TRUE(accepts_text(masks, "{\"a\": 1, \"b\":[1, 2]}"));

@@ -24,7 +24,8 @@ class Magnitudes {
     accept_ = nfa_.add_state();
     std::size_t most = integer_ ? kIntegerDigits : kSignificantDigits;
     if (low_) most = std::max(most, low_->value.whole.size() + 1);
-    if (high_) most = std::min(std::max(most, high_->value.whole.size()), std::max<std::size_t>(high_->value.whole.size(), 1));
+    if (high_)
+      most = std::min(std::max(most, high_->value.whole.size()), std::max<std::size_t>(high_->value.whole.size(), 1));
     for (length_ = 1; length_ <= most; ++length_) {
       if (low_ && digits_of(*low_) > length_) continue;
       LODE_RETURN_IF_ERROR(work_.spend(100));
@@ -112,9 +113,11 @@ class Magnitudes {
 Result<Fsa> multiples(const Decimal& step, Work& work) {
   const std::size_t places = step.fraction.size();
   std::uint64_t m = 0;
-  for (const char c : step.whole + step.fraction) m = std::min<std::uint64_t>(m * 10 + static_cast<std::uint64_t>(c - '0'), kMultipleMax + 1);
+  for (const char c : step.whole + step.fraction)
+    m = std::min<std::uint64_t>(m * 10 + static_cast<std::uint64_t>(c - '0'), kMultipleMax + 1);
   if (m > kMultipleMax || places > 6) {
-    return Status::unsupported(fmt::format("multipleOf {}: more than {} residues or 6 decimal places", step.text(), kMultipleMax));
+    return Status::unsupported(
+        fmt::format("multipleOf {}: more than {} residues or 6 decimal places", step.text(), kMultipleMax));
   }
   // State: residue, and the place: 0 in the whole part before a digit, 1 in it, 2 + k after the point and k digits.
   Fsa out;

@@ -27,8 +27,8 @@ struct NumberRange {
 };
 
 // Every number of the range in plain digits: no leading zeros, no exponent, no "-0". Integers have up to 20 digits, or
-// as many as a bound has; other numbers 15 significant ones, or as many as a bound needs, so that their doubles keep the
-// order that their digits have.
+// as many as a bound has; other numbers 15 significant ones, or as many as a bound needs, so that their doubles keep
+// the order that their digits have.
 Result<Fsa> number_automaton(const NumberRange& range, Work& work);
 
 }  // namespace lode::text::grammar

@@ -9,8 +9,12 @@
 namespace lode::text::grammar {
 namespace {
 
-Decimal decimal(double x) { return *Decimal::of(nlohmann::ordered_json(x)); }
-Decimal decimal(std::int64_t x) { return *Decimal::of(nlohmann::ordered_json(x)); }
+Decimal decimal(double x) {
+  return *Decimal::of(nlohmann::ordered_json(x));
+}
+Decimal decimal(std::int64_t x) {
+  return *Decimal::of(nlohmann::ordered_json(x));
+}
 
 TEST(Decimal, ReadsNumbersAsWritten) {
   const auto text = [](const char* json) { return Decimal::of(nlohmann::ordered_json::parse(json))->text(); };
@@ -41,7 +45,8 @@ TEST(NumberRange, IntegersAgreeWithArithmetic) {
     std::int64_t low = pick(), high = pick();
     if (low > high) std::swap(low, high);
     NumberRange range{.integer = true};
-    const bool open_low = rng() % 3 == 0, open_high = rng() % 3 == 0, has_low = rng() % 5 != 0, has_high = rng() % 5 != 0;
+    const bool open_low = rng() % 3 == 0, open_high = rng() % 3 == 0, has_low = rng() % 5 != 0,
+               has_high = rng() % 5 != 0;
     if (has_low) range.at_least(decimal(low), open_low);
     if (has_high) range.at_most(decimal(high), open_high);
     const std::int64_t step = rng() % 2 == 0 ? 1 : 2 + static_cast<std::int64_t>(rng() % 30);
@@ -50,8 +55,8 @@ TEST(NumberRange, IntegersAgreeWithArithmetic) {
     const auto fsa = number_automaton(range, work);
     ASSERT_TRUE(fsa.ok()) << fsa.status().message();
     for (std::int64_t x = -1300; x <= 1300; ++x) {
-      const bool want = (!has_low || (open_low ? x > low : x >= low)) && (!has_high || (open_high ? x < high : x <= high)) &&
-                        x % step == 0;
+      const bool want = (!has_low || (open_low ? x > low : x >= low)) &&
+                        (!has_high || (open_high ? x < high : x <= high)) && x % step == 0;
       ASSERT_EQ(accepts(*fsa, std::to_string(x)), want) << x << " in " << low << ".." << high << " step " << step;
       if (x > 0) ASSERT_FALSE(accepts(*fsa, "0" + std::to_string(x)));
     }
@@ -66,8 +71,11 @@ TEST(NumberRange, DecimalsAgreeWithArithmetic) {
     std::int64_t low = pick(), high = pick();  // In hundredths.
     if (low > high) std::swap(low, high);
     NumberRange range;
-    const bool open_low = rng() % 3 == 0, open_high = rng() % 3 == 0, has_low = rng() % 5 != 0, has_high = rng() % 5 != 0;
-    const auto hundredths = [](std::int64_t x) { return *Decimal::of(nlohmann::ordered_json::parse(fmt::format("{}e-2", x))); };
+    const bool open_low = rng() % 3 == 0, open_high = rng() % 3 == 0, has_low = rng() % 5 != 0,
+               has_high = rng() % 5 != 0;
+    const auto hundredths = [](std::int64_t x) {
+      return *Decimal::of(nlohmann::ordered_json::parse(fmt::format("{}e-2", x)));
+    };
     if (has_low) range.at_least(hundredths(low), open_low);
     if (has_high) range.at_most(hundredths(high), open_high);
     Work work;

@@ -78,7 +78,8 @@ class Parser {
         auto part = term(nesting);
         if (!part.ok()) return part;
         concat.children.push_back(*part);
-        if (tree_.nodes.size() > limits_.nodes_max) return source_.error(source_.at(), "the expression has too many parts");
+        if (tree_.nodes.size() > limits_.nodes_max)
+          return source_.error(source_.at(), "the expression has too many parts");
       }
       alt.children.push_back(concat.children.size() == 1 ? concat.children[0] : add(std::move(concat)));
     } while (source_.take_if('|'));
@@ -123,7 +124,8 @@ class Parser {
       source_.go(at);  // A brace like any other character.
       return false;
     }
-    if (min > kLeastMax) return source_.error(at, fmt::format("at least {} repetitions: {} is the most", min, kLeastMax));
+    if (min > kLeastMax)
+      return source_.error(at, fmt::format("at least {} repetitions: {} is the most", min, kLeastMax));
     if (max < min) return source_.error(at, "the upper bound is below the lower one");
     return true;
   }
@@ -259,8 +261,9 @@ class Parser {
     if (name.starts_with("General_Category=")) name.remove_prefix(17);
     set = category_set(name);
     if (set.empty()) {
-      return source_.unsupported(at, fmt::format("the property \"{}\" is not supported; general categories such as L, Lu, Nd are",
-                                            name.substr(0, 40)));
+      return source_.unsupported(
+          at, fmt::format("the property \"{}\" is not supported; general categories such as L, Lu, Nd are",
+                          name.substr(0, 40)));
     }
     if (negated) set = set.complement();
     return Status::success();

@@ -16,8 +16,9 @@ bool pcre_matches(const std::string& regex, const std::string& text) {
   int code = 0;
   PCRE2_SIZE at = 0;
   const std::string whole = "(?:" + regex + ")";
-  pcre2_code* re = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(),
-                                 PCRE2_UTF | PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOLLAR_ENDONLY, &code, &at, nullptr);
+  pcre2_code* re =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(),
+                    PCRE2_UTF | PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOLLAR_ENDONLY, &code, &at, nullptr);
   EXPECT_NE(re, nullptr) << regex;
   pcre2_match_data* match = pcre2_match_data_create_from_pattern(re, nullptr);
   const int rc = pcre2_match(re, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0, match, nullptr);
@@ -27,7 +28,8 @@ bool pcre_matches(const std::string& regex, const std::string& text) {
 }
 
 std::string random_regex(std::mt19937& rng, int depth) {
-  static const char* const kAtoms[] = {"a", "b", "[ab]", "[^a]", ".", "é", "[a-c]", "\\d", "\\.", "漢", "[b-é]", "\\x41"};
+  static const char* const kAtoms[] = {"a",     "b",   "[ab]", "[^a]", ".",     "é",
+                                       "[a-c]", "\\d", "\\.",  "漢",   "[b-é]", "\\x41"};
   if (depth == 0) return kAtoms[rng() % std::size(kAtoms)];
   switch (rng() % 6) {
     case 0: return random_regex(rng, depth - 1) + random_regex(rng, depth - 1);
@@ -82,15 +84,29 @@ TEST(Regex, AnchorsAtTheEdgesAreNoOps) {
 }
 
 TEST(Regex, ErrorsNameLineAndColumn) {
-  const std::pair<const char*, const char*> kWrong[] = {
-      {"a(b", "line 1, column 2"},       {"a)", "line 1, column 2"},      {"ab\nc[x", "line 2, column 2"},
-      {"é*+", "column 3"},               {"a**", "column 3"},             {"*a", "column 1"},
-      {"a{3,2}", "column 2"},            {"[z-a]", "column 2"},           {"\\", "column 1"},
-      {"a(?=b)", "look-ahead"},          {"(?<!a)b", "look-behind"},      {"(a)\\1", "back-references"},
-      {"\\bx", "word boundaries"},       {"a^b", "^ is only supported"},  {"a$b", "$ is only supported"},
-      {"(a$)+", "$ is only supported"},  {"\\p{Greek}", "property"},      {"[\\d-z]x{", nullptr},
-      {"\\xZZ", "hexadecimal"},          {"\\ud800", "surrogate"},        {"a{2000000}", "at least"},
-      {"(?i)a", "kind of group"},        {"\xff", "UTF-8"}};
+  const std::pair<const char*, const char*> kWrong[] = {{"a(b", "line 1, column 2"},
+                                                        {"a)", "line 1, column 2"},
+                                                        {"ab\nc[x", "line 2, column 2"},
+                                                        {"é*+", "column 3"},
+                                                        {"a**", "column 3"},
+                                                        {"*a", "column 1"},
+                                                        {"a{3,2}", "column 2"},
+                                                        {"[z-a]", "column 2"},
+                                                        {"\\", "column 1"},
+                                                        {"a(?=b)", "look-ahead"},
+                                                        {"(?<!a)b", "look-behind"},
+                                                        {"(a)\\1", "back-references"},
+                                                        {"\\bx", "word boundaries"},
+                                                        {"a^b", "^ is only supported"},
+                                                        {"a$b", "$ is only supported"},
+                                                        {"(a$)+", "$ is only supported"},
+                                                        {"\\p{Greek}", "property"},
+                                                        {"[\\d-z]x{", nullptr},
+                                                        {"\\xZZ", "hexadecimal"},
+                                                        {"\\ud800", "surrogate"},
+                                                        {"a{2000000}", "at least"},
+                                                        {"(?i)a", "kind of group"},
+                                                        {"\xff", "UTF-8"}};
   for (const auto& [regex, why] : kWrong) {
     const std::string error = error_of(compile_regex(regex));
     if (why == nullptr) EXPECT_EQ(error, "") << regex;

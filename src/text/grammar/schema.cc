@@ -9,6 +9,14 @@
 #include "text/grammar/schema_writer.h"
 
 namespace lode::text::grammar {
+namespace {
+
+// Whether a model says nothing but its one group.
+bool only_a_group(const SchemaModel& m) {
+  return m.groups.size() == 1 && !m.types && m.implied == 0 && !m.values && !m.never;
+}
+
+}  // namespace
 
 Result<RuleId> add_schema(Ir& ir, const nlohmann::ordered_json& schema, Work& work) {
   return SchemaWriter(ir, schema, work).run();
@@ -77,11 +85,6 @@ SchemaWriter::Made SchemaWriter::write_body(const Conjunction& schemas) {
   return out;
 }
 
-// Whether a model says nothing but its one group.
-static bool only_a_group(const SchemaModel& m) {
-  return m.groups.size() == 1 && !m.types && m.implied == 0 && !m.values && !m.never;
-}
-
 SchemaWriter::Made SchemaWriter::write_model(const SchemaModel& model) {
   if (model.never) return impossible(model.why);
   if (model.groups.empty()) return write_types(model);
@@ -95,13 +98,15 @@ SchemaWriter::Made SchemaWriter::write_model(const SchemaModel& model) {
     } else {
       // The alternative and everything else that stands beside it, together.
       if (++combinations_ > kCombinationsMax) {
-        return Status::exhausted(fmt::format("{}: alternatives multiply to more than {}", group.pointer, kCombinationsMax));
+        return Status::exhausted(
+            fmt::format("{}: alternatives multiply to more than {}", group.pointer, kCombinationsMax));
       }
       SchemaModel together = model;
       together.groups.erase(together.groups.begin());
       LODE_RETURN_IF_ERROR(reader_.add(together, way));
       if (depth_ >= ir_.limits().nesting_max) {
-        return Status::exhausted(fmt::format("{}: schemas are nested deeper than {}", way.pointer, ir_.limits().nesting_max));
+        return Status::exhausted(
+            fmt::format("{}: schemas are nested deeper than {}", way.pointer, ir_.limits().nesting_max));
       }
       ++depth_;
       made = write_model(together);
@@ -113,8 +118,8 @@ SchemaWriter::Made SchemaWriter::write_model(const SchemaModel& model) {
   return ir_.alt(ways);
 }
 
-// A value may match one way of a oneOf only. That is sure where no two ways share a value; where it is not, no automaton
-// over single ways keeps the promise, and the schema is refused.
+// A value may match one way of a oneOf only. That is sure where no two ways share a value; where it is not, no
+// automaton over single ways keeps the promise, and the schema is refused.
 Status SchemaWriter::check_exclusive(const SchemaModel& model, const SchemaGroup& group) {
   if (!group.exclusive) return Status::success();
   std::vector<SchemaModel> ways;
@@ -156,7 +161,8 @@ SchemaWriter::Made SchemaWriter::write_types(const SchemaModel& model) {
   if (types & kObjectType) LODE_RETURN_IF_ERROR(add(write_object(model)));
   if (types & kArrayType) LODE_RETURN_IF_ERROR(add(write_array(model)));
   if (types & kStringType) LODE_RETURN_IF_ERROR(add(write_string(model)));
-  if (types & (kIntegerType | kFractionType)) LODE_RETURN_IF_ERROR(add(write_number(model, (types & kFractionType) == 0)));
+  if (types & (kIntegerType | kFractionType))
+    LODE_RETURN_IF_ERROR(add(write_number(model, (types & kFractionType) == 0)));
   if (types & kBooleanType) ways.push_back(ir_.alt({ir_.literal("true"), ir_.literal("false")}));
   if (types & kNullType) ways.push_back(ir_.literal("null"));
   if (ways.empty()) return impossible(model.pointer + ": no type is left");
@@ -219,7 +225,9 @@ SchemaWriter::Made SchemaWriter::write_array(const SchemaModel& model) {
     if (!made.ok()) return made;
     item = *made;
   }
-  const auto from = [](std::uint32_t n, std::size_t less) { return n > less ? n - static_cast<std::uint32_t>(less) : 0; };
+  const auto from = [](std::uint32_t n, std::size_t less) {
+    return n > less ? n - static_cast<std::uint32_t>(less) : 0;
+  };
   const std::uint32_t more_max = most == kNoBound ? kNoBound : from(most, std::max<std::size_t>(prefix, 1));
   if (prefix == 0) {
     const NodeId more = ir_.repeat(ir_.concat({json_.comma(), item}), from(model.min_items, 1), more_max);

@@ -13,9 +13,9 @@ namespace {
 
 // Keywords of JSON Schema (and of OpenAPI, where they assert something) that are not done here.
 constexpr std::string_view kRefused[] = {
-    "not",           "if",          "then",        "else",        "dependentRequired",     "dependentSchemas",
-    "dependencies",  "contains",    "minContains", "maxContains", "unevaluatedProperties", "unevaluatedItems",
-    "$dynamicRef",   "$recursiveRef"};
+    "not",          "if",           "then",        "else",        "dependentRequired",     "dependentSchemas",
+    "dependencies", "contains",     "minContains", "maxContains", "unevaluatedProperties", "unevaluatedItems",
+    "$dynamicRef",  "$recursiveRef"};
 
 Status wrong(const SchemaSource& at, std::string_view keyword, std::string_view why) {
   return Status::invalid(fmt::format("{}: {}", child_pointer(at.pointer, keyword), why));
@@ -39,7 +39,9 @@ const Json* find(const SchemaSource& at, const char* keyword) {
   return it == at.json->end() ? nullptr : &*it;
 }
 
-bool is_schema(const Json& j) { return j.is_object() || j.is_boolean(); }
+bool is_schema(const Json& j) {
+  return j.is_object() || j.is_boolean();
+}
 
 SchemaSource child(const SchemaSource& at, std::string_view keyword, const Json& json) {
   return {&json, child_pointer(at.pointer, keyword)};
@@ -47,8 +49,10 @@ SchemaSource child(const SchemaSource& at, std::string_view keyword, const Json&
 
 std::optional<std::uint8_t> type_bits(const Json& name) {
   static constexpr std::pair<std::string_view, std::uint8_t> kNames[] = {
-      {"null", kNullType},     {"boolean", kBooleanType}, {"integer", kIntegerType}, {"number", kIntegerType | kFractionType},
-      {"string", kStringType}, {"array", kArrayType},     {"object", kObjectType}};
+      {"null", kNullType},       {"boolean", kBooleanType},
+      {"integer", kIntegerType}, {"number", kIntegerType | kFractionType},
+      {"string", kStringType},   {"array", kArrayType},
+      {"object", kObjectType}};
   if (!name.is_string()) return std::nullopt;
   for (const auto& [known, bits] : kNames) {
     if (name.get_ref<const std::string&>() == known) return bits;
@@ -102,10 +106,12 @@ Status SchemaReader::add(SchemaModel& model, const SchemaSource& source) {
                                          source.pointer, kLoadsMax));
   }
   if (std::find(open_.begin(), open_.end(), &json) != open_.end()) {
-    return Status::invalid(source.pointer + ": this schema leads back to itself without describing anything (cyclic $ref)");
+    return Status::invalid(source.pointer +
+                           ": this schema leads back to itself without describing anything (cyclic $ref)");
   }
   if (open_.size() > static_cast<std::size_t>(limits_.nesting_max)) {
-    return Status::exhausted(fmt::format("{}: $ref and allOf are nested deeper than {}", source.pointer, limits_.nesting_max));
+    return Status::exhausted(
+        fmt::format("{}: $ref and allOf are nested deeper than {}", source.pointer, limits_.nesting_max));
   }
   open_.push_back(&json);
   const Status out = add_keywords(model, source);
@@ -158,13 +164,15 @@ Result<SchemaSource> SchemaReader::target(const SchemaSource& at) {
       path += text[i];
     }
   }
-  if (!path.empty() && path[0] != '/') return refused(at, "$ref", "anchors are not supported; write a pointer (\"#/...\")");
+  if (!path.empty() && path[0] != '/')
+    return refused(at, "$ref", "anchors are not supported; write a pointer (\"#/...\")");
   SchemaSource out{&root_, "#"};
   for (std::size_t pos = 0; pos < path.size();) {
     const std::size_t end = std::min(path.find('/', pos + 1), path.size());
     std::string key;
     for (std::size_t i = pos + 1; i < end; ++i) {
-      if (path[i] == '~' && i + 1 < end && (path[i + 1] == '0' || path[i + 1] == '1')) key += path[++i] == '0' ? '~' : '/';
+      if (path[i] == '~' && i + 1 < end && (path[i + 1] == '0' || path[i + 1] == '1'))
+        key += path[++i] == '0' ? '~' : '/';
       else key += path[i];
     }
     pos = end;
@@ -189,9 +197,9 @@ Status SchemaReader::add_reference(SchemaModel& model, const SchemaSource& at) {
 }
 
 Result<SchemaSource> SchemaReader::resolve(SchemaSource source, bool* followed) {
-  static constexpr std::string_view kSilent[] = {"$ref",     "title",    "description", "default",    "examples", "$comment",
-                                                 "$defs",    "definitions", "$schema",   "$id",        "readOnly", "writeOnly",
-                                                 "deprecated"};
+  static constexpr std::string_view kSilent[] = {"$ref",     "title",     "description", "default", "examples",
+                                                 "$comment", "$defs",     "definitions", "$schema", "$id",
+                                                 "readOnly", "writeOnly", "deprecated"};
   for (int steps = 0;; ++steps) {
     if (!source.json->is_object() || find(source, "$ref") == nullptr) return source;
     for (const auto& [key, value] : source.json->items()) {
@@ -282,8 +290,9 @@ Status SchemaReader::read_numbers(SchemaModel& model, const SchemaSource& at) {
     const char* keyword = find(at, "minimum") != nullptr            ? "minimum"
                           : find(at, "exclusiveMinimum") != nullptr ? "exclusiveMinimum"
                                                                     : "maximum";
-    return contradiction(model, at, keyword,
-                         fmt::format("no number lies between {} and {}", range.low->value.text(), range.high->value.text()));
+    return contradiction(
+        model, at, keyword,
+        fmt::format("no number lies between {} and {}", range.low->value.text(), range.high->value.text()));
   }
   return Status::success();
 }
@@ -294,7 +303,9 @@ Status SchemaReader::read_count(const SchemaSource& at, const char* keyword, std
   if (!found) return Status::success();
   const auto number = Decimal::of(*given);
   if (!number || number->negative || !number->integer()) return wrong(at, keyword, "expected an integer, 0 or more");
-  value = number->whole.size() > 9 ? kNoBound : number->whole.empty() ? 0 : static_cast<std::uint32_t>(std::stoul(number->whole));
+  value = number->whole.size() > 9 ? kNoBound
+          : number->whole.empty()  ? 0
+                                   : static_cast<std::uint32_t>(std::stoul(number->whole));
   if (std::string_view(keyword).starts_with("min") && value > kLeastMax) {
     return Status::exhausted(fmt::format("{}: more than {}", child_pointer(at.pointer, keyword), kLeastMax));
   }
@@ -309,7 +320,8 @@ Status SchemaReader::read_strings(SchemaModel& model, const SchemaSource& at) {
   if (found) model.min_length = std::max(model.min_length, count), model.implied |= kStringType;
   LODE_RETURN_IF_ERROR(read_count(at, "maxLength", count, found));
   if (found) model.max_length = std::min(model.max_length, count), model.implied |= kStringType;
-  if (model.min_length > model.max_length) LODE_RETURN_IF_ERROR(contradiction(model, at, "minLength", "it is above maxLength"));
+  if (model.min_length > model.max_length)
+    LODE_RETURN_IF_ERROR(contradiction(model, at, "minLength", "it is above maxLength"));
   if (const Json* pattern = find(at, "pattern")) {
     if (!pattern->is_string()) return wrong(at, "pattern", "expected a string");
     model.patterns.push_back(child(at, "pattern", *pattern));
@@ -337,7 +349,8 @@ Status SchemaReader::read_arrays(SchemaModel& model, const SchemaSource& at) {
   if (found) model.min_items = std::max(model.min_items, count), model.implied |= kArrayType;
   LODE_RETURN_IF_ERROR(read_count(at, "maxItems", count, found));
   if (found) model.max_items = std::min(model.max_items, count), model.implied |= kArrayType;
-  if (model.min_items > model.max_items) LODE_RETURN_IF_ERROR(contradiction(model, at, "minItems", "it is above maxItems"));
+  if (model.min_items > model.max_items)
+    LODE_RETURN_IF_ERROR(contradiction(model, at, "minItems", "it is above maxItems"));
   if (const Json* unique = find(at, "uniqueItems"); unique != nullptr && *unique == true) {
     model.unique_items = true;
     model.unique_pointer = child_pointer(at.pointer, "uniqueItems");
@@ -377,7 +390,8 @@ Status SchemaReader::read_objects(SchemaModel& model, const SchemaSource& at) {
   if (found) model.min_properties = std::max(model.min_properties, count), model.implied |= kObjectType;
   LODE_RETURN_IF_ERROR(read_count(at, "maxProperties", count, found));
   if (found) model.max_properties = std::min(model.max_properties, count), model.implied |= kObjectType;
-  if (model.min_properties > model.max_properties) LODE_RETURN_IF_ERROR(contradiction(model, at, "minProperties", "it is above maxProperties"));
+  if (model.min_properties > model.max_properties)
+    LODE_RETURN_IF_ERROR(contradiction(model, at, "minProperties", "it is above maxProperties"));
   if (const Json* required = find(at, "required"); required != nullptr && !required->is_boolean()) {
     if (!required->is_array()) return wrong(at, "required", "expected an array of names");
     for (const Json& name : *required) {

@@ -57,12 +57,12 @@ struct SchemaGroup {  // anyOf or oneOf.
 };
 
 struct SchemaModel {
-  std::string pointer;                        // Of the first source.
-  bool never = false;                         // `false`, or parts that contradict each other.
-  std::string why;                            // What contradicts.
-  int sources = 0;                            // Schemas with assertions that were gathered.
-  std::optional<std::uint8_t> types;          // As `type` says; nullopt: it says nothing.
-  std::uint8_t implied = 0;                   // The types that other keywords speak of.
+  std::string pointer;                             // Of the first source.
+  bool never = false;                              // `false`, or parts that contradict each other.
+  std::string why;                                 // What contradicts.
+  int sources = 0;                                 // Schemas with assertions that were gathered.
+  std::optional<std::uint8_t> types;               // As `type` says; nullopt: it says nothing.
+  std::uint8_t implied = 0;                        // The types that other keywords speak of.
   std::optional<std::vector<const Json*>> values;  // enum and const.
   std::string values_pointer;
   NumberRange range;

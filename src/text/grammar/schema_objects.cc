@@ -31,12 +31,6 @@ Result<Fsa> SchemaWriter::key_pattern(const SchemaSource& pattern, const std::st
   return fsa;
 }
 
-static std::string spelled(std::string_view utf8) {
-  Ir scratch{CompileLimits()};
-  const NodeId node = scratch.text(utf8, Encoding::json_string);
-  return std::string(scratch.node(node).op == Ir::Op::bytes ? scratch.bytes(scratch.node(node)) : "");
-}
-
 Status SchemaWriter::find_members(const SchemaModel& model, std::vector<Member>& out) {
   std::map<std::string, bool> seen;
   std::vector<std::string> names;
@@ -57,7 +51,8 @@ Status SchemaWriter::find_members(const SchemaModel& model, std::vector<Member>&
       for (const auto& [regex, source] : part.patterns) {
         const auto fsa = key_pattern(source, regex);
         if (!fsa.ok()) return fsa.status();
-        if (accepts(*fsa, spelled(name))) member.schemas.push_back(source), described = true;
+        if (accepts(*fsa, spell(name, Encoding::json_string).value_or("")))
+          member.schemas.push_back(source), described = true;
       }
       if (described) continue;
       if (part.closed()) member.forbidden = true;
@@ -70,7 +65,7 @@ Status SchemaWriter::find_members(const SchemaModel& model, std::vector<Member>&
       if (!fits) {
         const auto fsa = string_automaton(*rule);
         if (!fsa.ok()) return fsa.status();
-        if (!accepts(*fsa, spelled(name))) member.forbidden = true;
+        if (!accepts(*fsa, spell(name, Encoding::json_string).value_or(""))) member.forbidden = true;
       } else if (!*fits) {
         member.forbidden = true;
       }
@@ -89,13 +84,40 @@ Result<Fsa> SchemaWriter::names_automaton(const std::vector<Member>& members) {
   return build_fsa(ir_, ir_.alt(names), work_);
 }
 
+// Any key that no member has and propertyNames allows; nullopt: every string.
+Result<std::optional<Fsa>> SchemaWriter::free_keys(const SchemaModel& model, const std::vector<Member>& members,
+                                                   bool patterns) {
+  using Out = std::optional<Fsa>;
+  Result<Fsa> free = Fsa();
+  if (!model.property_names.empty()) {
+    const auto rule = reader_.load(model.property_names);
+    if (!rule.ok()) return rule.status();
+    if (rule->values || !rule->groups.empty() || rule->never || !(rule->valid_types() & kStringType)) {
+      return Status::unsupported(model.property_names[0].pointer +
+                                 ": only pattern, format, minLength and maxLength are supported beside further keys");
+    }
+    free = string_automaton(*rule);
+  } else if (!patterns && members.empty()) {
+    return Out();
+  } else {
+    free = build_fsa(ir_, ir_.repeat(json_.canonical_character(), 0, kNoBound), work_);
+  }
+  if (free.ok() && !members.empty()) {
+    const auto names = names_automaton(members);
+    free = names.ok() ? combine(*free, *names, Combine::only_first, work_) : Result<Fsa>(names.status());
+  }
+  if (!free.ok()) return free.status();
+  return Out(std::move(*free));
+}
+
 // Keys that further members may have. None twice with another meaning: a class leaves out the named properties and the
 // keys of every other pattern.
 Status SchemaWriter::find_key_classes(const SchemaModel& model, const std::vector<Member>& members,
                                       std::vector<KeyClass>& out) {
-  const bool closed = std::any_of(model.objects.begin(), model.objects.end(), [](const auto& p) { return p.closed(); });
-  const bool named = std::any_of(model.objects.begin(), model.objects.end(), [](const auto& p) { return p.names_properties; });
-  const bool asked = std::any_of(model.objects.begin(), model.objects.end(), [](const auto& p) { return p.additional.has_value(); });
+  const auto any = [&model](auto test) { return std::any_of(model.objects.begin(), model.objects.end(), test); };
+  const bool closed = any([](const ObjectPart& p) { return p.closed(); });
+  const bool named = any([](const ObjectPart& p) { return p.names_properties; });
+  const bool asked = any([](const ObjectPart& p) { return p.additional.has_value(); });
   struct Pattern {
     const ObjectPart* part;
     Fsa keys;
@@ -113,54 +135,29 @@ Status SchemaWriter::find_key_classes(const SchemaModel& model, const std::vecto
   // the schema accepts.
   const bool others = !closed && (asked || !named);
   if (!others && patterns.empty()) return Status::success();
-  Result<Fsa> free = Fsa();
-  if (!model.property_names.empty()) {
-    const auto rule = reader_.load(model.property_names);
-    if (!rule.ok()) return rule.status();
-    if (rule->values || !rule->groups.empty() || rule->never || !(rule->valid_types() & kStringType)) {
-      return Status::unsupported(model.property_names[0].pointer +
-                                 ": only pattern, format, minLength and maxLength are supported beside further keys");
-    }
-    free = string_automaton(*rule);
-  } else if (patterns.empty() && members.empty()) {
-    KeyClass any;
-    for (const ObjectPart& part : model.objects) {
-      if (part.additional) any.schemas.push_back(*part.additional);
-    }
-    out.push_back(std::move(any));
-    return Status::success();
-  } else {
-    free = build_fsa(ir_, ir_.repeat(json_.canonical_character(), 0, kNoBound), work_);
-  }
+  const auto free = free_keys(model, members, !patterns.empty());
   if (!free.ok()) return free.status();
-  if (!members.empty()) {
-    const auto names = names_automaton(members);
-    if (!names.ok()) return names.status();
-    free = combine(*free, *names, Combine::only_first, work_);
-    if (!free.ok()) return free.status();
-  }
-  for (std::size_t i = 0; i <= patterns.size(); ++i) {
-    const bool last = i == patterns.size();
-    if (last && !others) break;
+  for (std::size_t i = 0; i < patterns.size() + (others ? 1 : 0); ++i) {
+    const ObjectPart* own = i < patterns.size() ? patterns[i].part : nullptr;
     KeyClass made;
-    Result<Fsa> keys = *free;
-    if (!last) {
-      keys = combine(*keys, patterns[i].keys, Combine::both, work_);
-      made.schemas.push_back(patterns[i].schema);
-    }
-    for (std::size_t j = 0; j < patterns.size() && keys.ok(); ++j) {
-      if (j != i) keys = combine(*keys, patterns[j].keys, Combine::only_first, work_);
-    }
-    if (keys.ok()) keys = minimize(*keys, work_);
-    if (!keys.ok()) return keys.status();
+    if (own != nullptr) made.schemas.push_back(patterns[i].schema);
     bool shut = false;
     for (const ObjectPart& part : model.objects) {
-      if (!last && &part == patterns[i].part) continue;
+      if (&part == own) continue;
       if (part.closed()) shut = true;
       else if (part.additional) made.schemas.push_back(*part.additional);
     }
-    if (shut || accepts_nothing(*keys)) continue;
-    made.keys = std::move(*keys);
+    if (shut) continue;
+    if (*free) {
+      Result<Fsa> keys = **free;
+      for (std::size_t j = 0; j < patterns.size() && keys.ok(); ++j) {
+        keys = combine(*keys, patterns[j].keys, j == i ? Combine::both : Combine::only_first, work_);
+      }
+      if (keys.ok()) keys = minimize(*keys, work_);
+      if (!keys.ok()) return keys.status();
+      if (accepts_nothing(*keys)) continue;
+      made.keys = std::move(*keys);
+    }
     out.push_back(std::move(made));
   }
   return Status::success();
@@ -174,7 +171,8 @@ SchemaWriter::Made SchemaWriter::write_object(const SchemaModel& model) {
   Ir::List list{.separator = json_.comma(), .more = NodeId::none(), .tail = NodeId::none()};
   std::uint32_t required = 0;
   for (const Member& m : members) {
-    if (m.forbidden && m.required) return impossible(fmt::format("{}: the property \"{}\" is required and forbidden", model.pointer, m.name));
+    if (m.forbidden && m.required)
+      return impossible(fmt::format("{}: the property \"{}\" is required and forbidden", model.pointer, m.name));
     if (m.forbidden) continue;
     auto value = m.schemas.empty() ? Made(json_.any_value()) : write(m.schemas);
     if (!value.ok()) return value;
@@ -193,14 +191,16 @@ SchemaWriter::Made SchemaWriter::write_object(const SchemaModel& model) {
   const auto begin = ir_.literal("{"), end = ir_.literal("}");
   const auto named = static_cast<std::uint32_t>(list.items.size());
   if (model.max_properties == 0 && required == 0 && model.min_properties == 0) return ir_.concat({begin, end});
-  if (model.max_properties < named || (model.max_properties != kNoBound && !more.empty() && (required != named || model.min_properties > required + 1))) {
+  if (model.max_properties < named || (model.max_properties != kNoBound && !more.empty() &&
+                                       (required != named || model.min_properties > required + 1))) {
     return Status::unsupported(child_pointer(model.pointer, "maxProperties") +
                                ": it is only supported where every property is required");
   }
   if (model.min_properties > required) {
     // One more than what is required anyway: with none required, one of any. More could be met by the same key twice.
     if (required != 0 || model.min_properties != 1) {
-      if (more.empty() && model.min_properties > named) return impossible(child_pointer(model.pointer, "minProperties") + ": there are fewer properties");
+      if (more.empty() && model.min_properties > named)
+        return impossible(child_pointer(model.pointer, "minProperties") + ": there are fewer properties");
       return Status::unsupported(child_pointer(model.pointer, "minProperties") +
                                  ": it is only supported as 1, or up to the number of required properties");
     }
@@ -216,7 +216,8 @@ SchemaWriter::Made SchemaWriter::write_object(const SchemaModel& model) {
     list.tail = ir_.repeat(next, 0, model.max_properties - named);
   }
   if (list.items.empty() && !list.more.valid()) {
-    return list.may_be_empty ? Made(ir_.concat({begin, end})) : impossible(model.pointer + ": there is no property it could have");
+    return list.may_be_empty ? Made(ir_.concat({begin, end}))
+                             : impossible(model.pointer + ": there is no property it could have");
   }
   return ir_.concat({begin, ir_.list(std::move(list)), end});
 }

@@ -37,8 +37,8 @@ Result<Fsa> SchemaWriter::string_automaton(const SchemaModel& model) {
     if (next.ok()) next = minimize(*next, work_);
     if (next.ok() && i > 0) next = combine(*out, *next, Combine::both, work_);
     if (!next.ok()) {
-      return Status(next.status().code(), fmt::format("{}: pattern, format and length together: {}", model.pointer,
-                                                      next.status().message()));
+      return Status(next.status().code(),
+                    fmt::format("{}: pattern, format and length together: {}", model.pointer, next.status().message()));
     }
     out = std::move(next);
   }
@@ -57,7 +57,8 @@ SchemaWriter::Made SchemaWriter::write_string(const SchemaModel& model) {
   }
   auto fsa = string_automaton(model);
   if (!fsa.ok()) return fsa.status();
-  if (accepts_nothing(*fsa)) return impossible(model.pointer + ": no string satisfies pattern, format and length together");
+  if (accepts_nothing(*fsa))
+    return impossible(model.pointer + ": no string satisfies pattern, format and length together");
   return json_.shared("text", json_.quoted(ir_.automaton(std::move(*fsa))));
 }
 

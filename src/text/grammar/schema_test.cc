@@ -21,7 +21,9 @@ void check(const Language& l) {
 }
 
 TEST(Schema, Types) {
-  check({R"({})", {"1", "\"x\"", "null", "[1, {\"a\":2}]", "-1.5e+3", "true"}, {"", "nul", "01", "[1,]", "{\"a\"}", "1 ", "tru"}});
+  check({R"({})",
+         {"1", "\"x\"", "null", "[1, {\"a\":2}]", "-1.5e+3", "true"},
+         {"", "nul", "01", "[1,]", "{\"a\"}", "1 ", "tru"}});
   check({R"(true)", {"{}"}, {"{"}});
   check({R"({"type":"integer"})", {"0", "-7", "12345678901234567890"}, {"-0", "1.0", "1e3", "007", "+1"}});
   check({R"({"type":"number"})", {"0", "-0.5", "1E2", "3.25e-7"}, {".5", "1.", "1e", "0x1", "1e100"}});
@@ -32,33 +34,49 @@ TEST(Schema, Types) {
 
 TEST(Schema, ConstAndEnum) {
   check({R"({"const":null})", {"null"}, {"0", "\"null\""}});
-  check({R"({"enum":["a",1,null,true,[1,{"k":2}]]})", {"\"a\"", "1", "null", "true", "[1, {\"k\": 2}]", "[1,{\"k\":2}]"}, {"\"b\"", "2", "[1]"}});
+  check({R"({"enum":["a",1,null,true,[1,{"k":2}]]})",
+         {"\"a\"", "1", "null", "true", "[1, {\"k\": 2}]", "[1,{\"k\":2}]"},
+         {"\"b\"", "2", "[1]"}});
   check({R"({"type":"integer","minimum":2,"enum":[1,2,3,"x"]})", {"2", "3"}, {"1", "\"x\""}});
   check({R"({"const":"q\"\\\n漢"})", {"\"q\\\"\\\\\\n漢\""}, {"\"q\""}});
 }
 
 TEST(Schema, Objects) {
-  const char* abc = R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"},"c":{"type":"null"}},"required":["b"]})";
+  const char* abc =
+      R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"},"c":{"type":"null"}},"required":["b"]})";
   check({abc,
          {"{\"b\":\"\"}", "{\"a\":1,\"b\":\"x\"}", "{\"a\":1, \"b\": \"x\", \"c\": null}", "{\"b\":\"\",\"c\":null}"},
-         {"{}", "{\"a\":1}", "{\"b\":\"\",\"a\":1}", "{\"b\":\"\",\"d\":1}", "{,\"b\":\"\"}", "{\"b\":\"\",}", "{\"b\":\"\",\"b\":\"\"}"}});
+         {"{}", "{\"a\":1}", "{\"b\":\"\",\"a\":1}", "{\"b\":\"\",\"d\":1}", "{,\"b\":\"\"}", "{\"b\":\"\",}",
+          "{\"b\":\"\",\"b\":\"\"}"}});
   check({R"({"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":{"type":"boolean"}})",
          {"{}", "{\"a\":1}", "{\"x\":true}", "{\"a\":1,\"x\":true,\"y\":false}", "{\"ab\":true}", "{\"\":true}"},
          {"{\"a\":true}", "{\"x\":1}", "{\"x\":true,\"a\":1}", "{\"\\u0061\":true}"}});
   check({R"({"type":"object","additionalProperties":false})", {"{}"}, {"{\"a\":1}"}});
   check({R"({"type":"object","required":["z"]})", {"{\"z\":[1]}"}, {"{}", "{\"y\":1}"}});
-  check({R"({"type":"object","minProperties":1,"properties":{"a":{"const":1},"b":{"const":2}}})", {"{\"a\":1}", "{\"b\":2}", "{\"a\":1,\"b\":2}"}, {"{}"}});
-  check({R"({"type":"object","maxProperties":2,"additionalProperties":{"const":1}})", {"{}", "{\"a\":1,\"b\":1}"}, {"{\"a\":1,\"b\":1,\"c\":1}"}});
-  check({R"({"type":"object","propertyNames":{"pattern":"^[a-z]+$"},"additionalProperties":{"const":1}})", {"{\"ab\":1}"}, {"{\"A\":1}", "{\"\":1}"}});
+  check({R"({"type":"object","minProperties":1,"properties":{"a":{"const":1},"b":{"const":2}}})",
+         {"{\"a\":1}", "{\"b\":2}", "{\"a\":1,\"b\":2}"},
+         {"{}"}});
+  check({R"({"type":"object","maxProperties":2,"additionalProperties":{"const":1}})",
+         {"{}", "{\"a\":1,\"b\":1}"},
+         {"{\"a\":1,\"b\":1,\"c\":1}"}});
+  check({R"({"type":"object","propertyNames":{"pattern":"^[a-z]+$"},"additionalProperties":{"const":1}})",
+         {"{\"ab\":1}"},
+         {"{\"A\":1}", "{\"\":1}"}});
 }
 
 TEST(Schema, Arrays) {
-  check({R"({"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":3})", {"[1,2]", "[1, 2,3]"}, {"[1]", "[]", "[1,2,3,4]", "[1,\"x\"]"}});
+  check({R"({"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":3})",
+         {"[1,2]", "[1, 2,3]"},
+         {"[1]", "[]", "[1,2,3,4]", "[1,\"x\"]"}});
   check({R"({"type":"array","prefixItems":[{"const":1},{"const":2}]})", {"[]", "[1]", "[1,2]"}, {"[2]", "[1,2,3]"}});
-  check({R"({"type":"array","prefixItems":[{"const":1}],"items":{"const":2},"minItems":2,"maxItems":4})", {"[1,2]", "[1,2,2,2]"}, {"[1]", "[2,2]", "[1,2,2,2,2]"}});
+  check({R"({"type":"array","prefixItems":[{"const":1}],"items":{"const":2},"minItems":2,"maxItems":4})",
+         {"[1,2]", "[1,2,2,2]"},
+         {"[1]", "[2,2]", "[1,2,2,2,2]"}});
   check({R"({"type":"array","prefixItems":[{"const":1}],"items":false})", {"[1]", "[]"}, {"[1,1]"}});
   check({R"({"type":"array","items":[{"const":1}],"additionalItems":{"const":2}})", {"[1,2,2]"}, {"[2]"}});
-  check({R"({"type":"array","items":{"type":"array","items":{"const":0},"maxItems":300},"maxItems":2})", {"[[0,0],[]]"}, {"[[],[],[]]"}});
+  check({R"({"type":"array","items":{"type":"array","items":{"const":0},"maxItems":300},"maxItems":2})",
+         {"[[0,0],[]]"},
+         {"[[],[],[]]"}});
 }
 
 TEST(Schema, Strings) {
@@ -68,7 +86,9 @@ TEST(Schema, Strings) {
   check({R"({"type":"string","pattern":"^\\d+$"})", {"\"12\""}, {"\"\"", "\"1a\""}});
   check({R"({"type":"string","pattern":"b"})", {"\"abc\"", "\"b\"", "\"\\n漢b\\\\\""}, {"\"ac\""}});
   check({R"({"type":"string","pattern":"^\"\\\\$"})", {"\"\\\"\\\\\""}, {"\"\"\\\""}});
-  check({R"({"type":"string","pattern":"^[a-z]+$","minLength":2,"maxLength":3})", {"\"ab\"", "\"abc\""}, {"\"a\"", "\"abcd\"", "\"A1\""}});
+  check({R"({"type":"string","pattern":"^[a-z]+$","minLength":2,"maxLength":3})",
+         {"\"ab\"", "\"abc\""},
+         {"\"a\"", "\"abcd\"", "\"A1\""}});
   check({R"({"type":"string","format":"date"})",
          {"\"2024-02-29\"", "\"2000-02-29\"", "\"2023-12-31\""},
          {"\"2023-02-29\"", "\"1900-02-29\"", "\"2023-13-01\"", "\"2023-04-31\"", "\"0000-01-01\""}});
@@ -77,14 +97,25 @@ TEST(Schema, Strings) {
 }
 
 TEST(Schema, Combinations) {
-  check({R"({"anyOf":[{"type":"string","maxLength":1},{"type":"integer","minimum":5}]})", {"\"a\"", "5"}, {"\"ab\"", "4"}});
-  check({R"({"type":"object","properties":{"a":{"const":1},"b":{"const":2}},"anyOf":[{"required":["a"]},{"required":["b"]}]})",
-         {"{\"a\":1}", "{\"b\":2}", "{\"a\":1,\"b\":2}"}, {"{}"}});
-  check({R"({"allOf":[{"properties":{"a":{"type":"integer"}}},{"properties":{"a":{"minimum":3},"b":{"const":1}},"required":["a"]}]})",
-         {"{\"a\":3}", "{\"a\":9,\"b\":1}"}, {"{\"a\":2}", "{}", "{\"b\":1}"}});
-  check({R"({"allOf":[{"properties":{"a":{"const":1}},"additionalProperties":false},{"properties":{"b":{"const":1}}}]})", {"{}", "{\"a\":1}"}, {"{\"b\":1}"}});
-  check({R"({"oneOf":[{"properties":{"k":{"const":1}},"required":["k"],"type":"object"},{"properties":{"k":{"const":2}},"required":["k"],"type":"object"}]})",
-         {"{\"k\":1}", "{\"k\":2}"}, {"{}", "{\"k\":3}"}});
+  check({R"({"anyOf":[{"type":"string","maxLength":1},{"type":"integer","minimum":5}]})",
+         {"\"a\"", "5"},
+         {"\"ab\"", "4"}});
+  check(
+      {R"({"type":"object","properties":{"a":{"const":1},"b":{"const":2}},"anyOf":[{"required":["a"]},{"required":["b"]}]})",
+       {"{\"a\":1}", "{\"b\":2}", "{\"a\":1,\"b\":2}"},
+       {"{}"}});
+  check(
+      {R"({"allOf":[{"properties":{"a":{"type":"integer"}}},{"properties":{"a":{"minimum":3},"b":{"const":1}},"required":["a"]}]})",
+       {"{\"a\":3}", "{\"a\":9,\"b\":1}"},
+       {"{\"a\":2}", "{}", "{\"b\":1}"}});
+  check(
+      {R"({"allOf":[{"properties":{"a":{"const":1}},"additionalProperties":false},{"properties":{"b":{"const":1}}}]})",
+       {"{}", "{\"a\":1}"},
+       {"{\"b\":1}"}});
+  check(
+      {R"({"oneOf":[{"properties":{"k":{"const":1}},"required":["k"],"type":"object"},{"properties":{"k":{"const":2}},"required":["k"],"type":"object"}]})",
+       {"{\"k\":1}", "{\"k\":2}"},
+       {"{}", "{\"k\":3}"}});
   // A contradiction in one alternative leaves the others.
   check({R"({"type":"integer","minimum":5,"anyOf":[{"maximum":3},{"maximum":7}]})", {"5", "7"}, {"3", "8"}});
 }
@@ -121,21 +152,29 @@ TEST(Schema, ErrorsNameThePlace) {
 
 // Field report E07: references into arrays, escapes in pointers, recursion, cycles.
 TEST(FieldReports, E07_ReferencesAreResolvedOrRefused) {
-  check({R"({"type":"object","properties":{"tree":{"type":"object","properties":{"left":{"anyOf":[{"type":"null"},{"type":"integer"}]}}},
+  check(
+      {R"({"type":"object","properties":{"tree":{"type":"object","properties":{"left":{"anyOf":[{"type":"null"},{"type":"integer"}]}}},
            "o":{"$ref":"#/properties/tree/properties/left/anyOf/1"}},"required":["o"]})",
-         {"{\"o\":3}"}, {"{\"o\":null}"}});
-  check({R"({"$defs":{"a":{"const":1},"b":{"const":2}},"type":"array","prefixItems":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"},{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}],"minItems":4})",
-         {"[1,2,1,2]"}, {"[1,1,1,2]"}});
-  check({R"({"$defs":{"l":{"type":"object","properties":{"n":{"anyOf":[{"$ref":"#/$defs/l"},{"type":"null"}]}},"required":["n"]}},"$ref":"#/$defs/l"})",
-         {"{\"n\":{\"n\":{\"n\":null}}}"}, {"{\"n\":{}}"}});
-  check({R"({"$defs":{"a/b":{"const":1},"c%d":{"const":2},"~":{"const":3}},"anyOf":[{"$ref":"#/$defs/a~1b"},{"$ref":"#/$defs/c%25d"},{"$ref":"#/$defs/~0"}]})",
-         {"1", "2", "3"}, {"4"}});
-  for (const char* wrong : {R"({"$ref":"#"})", R"({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})",
-                            R"({"$defs":{"a":{"allOf":[{"$ref":"#/$defs/a"}]}},"$ref":"#/$defs/a"})",
-                            R"({"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"}]}},"$ref":"#/$defs/a"})",
-                            R"({"$ref":"#/$defs/none"})", R"({"$ref":"other.json#/x"})", R"({"$ref":"#anchor"})", R"({"$ref":5})",
-                            R"({"anyOf":[{"$ref":"#/anyOf/7"}]})",
-                            R"({"type":"object","properties":{"x":{"$ref":"#"}},"required":["x"]})"}) {
+       {"{\"o\":3}"},
+       {"{\"o\":null}"}});
+  check(
+      {R"({"$defs":{"a":{"const":1},"b":{"const":2}},"type":"array","prefixItems":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"},{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}],"minItems":4})",
+       {"[1,2,1,2]"},
+       {"[1,1,1,2]"}});
+  check(
+      {R"({"$defs":{"l":{"type":"object","properties":{"n":{"anyOf":[{"$ref":"#/$defs/l"},{"type":"null"}]}},"required":["n"]}},"$ref":"#/$defs/l"})",
+       {"{\"n\":{\"n\":{\"n\":null}}}"},
+       {"{\"n\":{}}"}});
+  check(
+      {R"({"$defs":{"a/b":{"const":1},"c%d":{"const":2},"~":{"const":3}},"anyOf":[{"$ref":"#/$defs/a~1b"},{"$ref":"#/$defs/c%25d"},{"$ref":"#/$defs/~0"}]})",
+       {"1", "2", "3"},
+       {"4"}});
+  for (const char* wrong :
+       {R"({"$ref":"#"})", R"({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})",
+        R"({"$defs":{"a":{"allOf":[{"$ref":"#/$defs/a"}]}},"$ref":"#/$defs/a"})",
+        R"({"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"}]}},"$ref":"#/$defs/a"})", R"({"$ref":"#/$defs/none"})",
+        R"({"$ref":"other.json#/x"})", R"({"$ref":"#anchor"})", R"({"$ref":5})", R"({"anyOf":[{"$ref":"#/anyOf/7"}]})",
+        R"({"type":"object","properties":{"x":{"$ref":"#"}},"required":["x"]})"}) {
     EXPECT_NE(error_of(schema(wrong)), "") << wrong;
   }
 }
@@ -148,7 +187,9 @@ TEST(FieldReports, E11_IntegerBoundsAreExact) {
   check({R"({"type":"integer","maximum":-1})", {"-1", "-100"}, {"0", "1", "-0"}});
   check({R"({"type":"integer","minimum":0,"maximum":0})", {"0"}, {"1", "-0", "00"}});
   check({R"({"type":"integer","multipleOf":5})", {"0", "-25", "1005"}, {"1", "12"}});
-  check({R"({"type":"integer","minimum":18446744073709551615})", {"18446744073709551615", "18446744073709551616"}, {"18446744073709551614"}});
+  check({R"({"type":"integer","minimum":18446744073709551615})",
+         {"18446744073709551615", "18446744073709551616"},
+         {"18446744073709551614"}});
   check({R"({"type":"integer","maximum":1e20})", {"100000000000000000000", "-5"}, {"100000000000000000001"}});
   EXPECT_NE(error_of(schema(R"({"type":"integer","minimum":5,"maximum":3})")).find("#/minimum"), std::string::npos);
   EXPECT_NE(error_of(schema(R"({"type":"integer","exclusiveMinimum":3,"exclusiveMaximum":4})")), "");
@@ -158,11 +199,13 @@ TEST(FieldReports, E11_IntegerBoundsAreExact) {
 // Field report E12: only what JSON allows inside a string.
 TEST(FieldReports, E12_StringsHoldNoRawControlsAndNoBadEscapes) {
   const auto masks = masks_of(schema(R"({"type":"string"})"));
-  for (const char* text : {"\"\n\"", "\"\t\"", "\"\\q\"", "\"\\u12\"", "\"\\ud83d\"", "\"\\ud83dx\"", "\"\\ude0a\"", "\"\\ud83d\\u0041\"",
-                           "\"\xC0\x80\"", "\"\xED\xA0\x80\"", "\"\xFF\"", "\"\xF4\x90\x80\x80\"", "\"\xE6\xBC\"", "\"\\\"", "\"\\U0041\""}) {
+  for (const char* text : {"\"\n\"", "\"\t\"", "\"\\q\"", "\"\\u12\"", "\"\\ud83d\"", "\"\\ud83dx\"", "\"\\ude0a\"",
+                           "\"\\ud83d\\u0041\"", "\"\xC0\x80\"", "\"\xED\xA0\x80\"", "\"\xFF\"", "\"\xF4\x90\x80\x80\"",
+                           "\"\xE6\xBC\"", "\"\\\"", "\"\\U0041\""}) {
     EXPECT_FALSE(accepts_text(masks, text)) << text;
   }
-  for (const char* text : {"\"\"", "\"\\u0000\"", "\"\\ud83d\\ude0a\"", "\"\\/\\b\\f\\n\\r\\t\\\\\\\"\"", "\"\x7F\"", "\"\xF4\x8F\xBF\xBF\""}) {
+  for (const char* text : {"\"\"", "\"\\u0000\"", "\"\\ud83d\\ude0a\"", "\"\\/\\b\\f\\n\\r\\t\\\\\\\"\"", "\"\x7F\"",
+                           "\"\xF4\x8F\xBF\xBF\""}) {
     EXPECT_TRUE(accepts_text(masks, text)) << text;
   }
   Matcher m(masks);
@@ -177,13 +220,14 @@ TEST(FieldReports, E12_StringsHoldNoRawControlsAndNoBadEscapes) {
 // Field report E13: enforced, or refused by name.
 TEST(FieldReports, E13_EveryKeywordIsEnforcedOrRefused) {
   check({R"({"type":"object","patternProperties":{"^x-":{"type":"integer"}},"additionalProperties":false})",
-         {"{}", "{\"x-a\":1,\"x-\":2}"}, {"{\"y\":1}", "{\"x-a\":\"s\"}"}});
+         {"{}", "{\"x-a\":1,\"x-\":2}"},
+         {"{\"y\":1}", "{\"x-a\":\"s\"}"}});
   check({R"({"type":"array","items":{"const":1},"minItems":10})", {"[1,1,1,1,1,1,1,1,1,1]"}, {"[1,1,1,1,1,1,1,1,1]"}});
   check({R"({"type":"string","format":"date"})", {"\"2024-01-31\""}, {"\"2024-1-31\"", "\"x\""}});
   check({R"({"const":null})", {"null"}, {"{}", "0"}});
   check({R"({"enum":["x",7,null,{"a":[]}]})", {"\"x\"", "7", "null", "{\"a\":[]}"}, {"8"}});
-  for (const char* keyword : {"uniqueItems\":true", "dependentRequired\":{\"a\":[\"b\"]}", "not\":{}", "contains\":{}", "if\":true",
-                              "unevaluatedItems\":false", "dependentSchemas\":{}"}) {
+  for (const char* keyword : {"uniqueItems\":true", "dependentRequired\":{\"a\":[\"b\"]}", "not\":{}", "contains\":{}",
+                              "if\":true", "unevaluatedItems\":false", "dependentSchemas\":{}"}) {
     const std::string error = error_of(schema(fmt::format("{{\"{}}}", keyword).c_str()));
     const std::string name(keyword, std::string_view(keyword).find('"'));
     EXPECT_NE(error.find("#/" + name), std::string::npos) << error;

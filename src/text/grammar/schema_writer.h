@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,7 @@ class SchemaWriter {
   struct KeyClass;
   Status find_members(const SchemaModel& model, std::vector<Member>& out);
   Status find_key_classes(const SchemaModel& model, const std::vector<Member>& members, std::vector<KeyClass>& out);
+  Result<std::optional<Fsa>> free_keys(const SchemaModel& model, const std::vector<Member>& members, bool patterns);
   Result<Fsa> names_automaton(const std::vector<Member>& members);
   Result<bool> key_matches(const std::string& name, const SchemaSource& pattern);
   Result<Fsa> key_pattern(const SchemaSource& pattern, const std::string& key);

@@ -59,7 +59,10 @@ class Source {
     std::uint32_t value = 0;
     for (int i = 0; i < digits; ++i) {
       const char c = at_ + i < text_.size() ? text_[at_ + i] : 'x';
-      const int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      const int d = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
       if (d < 0) return kEnd;
       value = value << 4 | static_cast<std::uint32_t>(d);
     }
@@ -71,7 +74,8 @@ class Source {
     if (at_end() || text_[at_] < '0' || text_[at_] > '9') return kEnd;
     std::uint64_t value = 0;
     for (; !at_end() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
-      value = std::min<std::uint64_t>(value * 10 + static_cast<std::uint64_t>(text_[at_] - '0'), std::uint64_t{most} + 1);
+      value =
+          std::min<std::uint64_t>(value * 10 + static_cast<std::uint64_t>(text_[at_] - '0'), std::uint64_t{most} + 1);
     }
     return static_cast<std::uint32_t>(value);
   }

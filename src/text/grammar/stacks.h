@@ -2,8 +2,8 @@
 // fixed size: nothing here allocates after construction. One thread at a time; src/text/grammar only.
 //
 // A reading is a Thread: a state, the count of its rule if that is counted, and the node of the rule's activation. A
-// node stands for one rule entered at one place of the text, however many readings entered it there; its edges say where
-// each of them goes on when the rule ends. So ambiguity and left recursion cost nodes, not copies of stacks.
+// node stands for one rule entered at one place of the text, however many readings entered it there; its edges say
+// where each of them goes on when the rule ends. So ambiguity and left recursion cost nodes, not copies of stacks.
 //
 // Lists of threads lie on one stack; a step appends the list behind a byte. Nodes and edges are appended too, and edges
 // only to nodes of the same step: cutting the pools back to a Mark undoes everything after it. That is how a walk over
@@ -23,7 +23,7 @@ namespace lode::text::grammar {
 class Stacks {
  public:
   static constexpr std::uint32_t kDocument = 0;  // The node of the document's rule.
-  static constexpr std::uint32_t kUnknown = 1;   // Stands for any caller, in walks for a mask that must fit all of them.
+  static constexpr std::uint32_t kUnknown = 1;  // Stands for any caller, in walks for a mask that must fit all of them.
   // Readings of one place. More are dropped: what is left are still readings of the grammar.
   static constexpr std::uint32_t kReadingsMax = 256;
   static constexpr std::uint32_t kOpenMax = kOpenSoft + 2 * kShortestDepthMax;
@@ -122,7 +122,8 @@ class Stacks {
     return !s.loop_head || t.count < (t.node == kUnknown && room_ != kNoBound ? room_ : automaton_->rules[s.rule].most);
   }
   bool may_leave(const Thread& t, const Automaton::State& s) const {
-    return s.accepts && (!s.loop_head || (t.node == kUnknown && room_ != kNoBound) || t.count >= automaton_->rules[s.rule].least);
+    return s.accepts &&
+           (!s.loop_head || (t.node == kUnknown && room_ != kNoBound) || t.count >= automaton_->rules[s.rule].least);
   }
   void reach(std::uint32_t to, std::uint32_t count, std::uint32_t node, bool entered);
   void expand(std::uint32_t thread);
@@ -139,7 +140,7 @@ class Stacks {
   std::uint32_t threads_size_ = 0, nodes_size_ = 0, edges_size_ = 0;
   std::unique_ptr<std::uint32_t[]> new_id_;  // For keep(): of each node, of each edge, and a work list.
   std::uint32_t kept_nodes_ = 2;             // Nodes alive after the last keep() that looked.
-  std::uint32_t room_ = kNoBound;  // Of the rule that kUnknown called, where it counts from 0.
+  std::uint32_t room_ = kNoBound;            // Of the rule that kUnknown called, where it counts from 0.
   std::uint32_t list_begin_ = 0, fresh_ = 0;
   bool ended_ = false, left_ = false, dropped_ = false;
 };

@@ -15,7 +15,8 @@ std::shared_ptr<const TokenTrie> TokenTrie::make(const Tokenizer& tokenizer) {
     }
     const TokenKind kind = tokenizer.kind(id);
     if (kind != TokenKind::normal && kind != TokenKind::user_defined && kind != TokenKind::byte) continue;
-    // After such a token a detokenizer of these vocabularies takes a space away: the text would not be what was matched.
+    // After such a token a detokenizer of these vocabularies takes a space away: the text would not be what was
+    // matched.
     if (kind == TokenKind::user_defined && tokenizer.adds_space_prefix()) continue;
     const std::string bytes = tokenizer.token_bytes(id, Tokenizer::Control::hide);
     if (bytes.empty() || bytes.size() > kTokenBytesMax) continue;
@@ -38,16 +39,18 @@ void TokenTrie::build(std::vector<TokenId> ids) {
   nodes_.push_back({});
   std::string_view last;
   const auto close_to = [&](std::size_t depth) {
-    for (; path.size() > depth + 1; path.pop_back()) nodes_[path.back()].skip = static_cast<std::uint32_t>(nodes_.size());
+    for (; path.size() > depth + 1; path.pop_back())
+      nodes_[path.back()].skip = static_cast<std::uint32_t>(nodes_.size());
   };
   for (std::uint32_t i = 0; i < sorted_.size(); ++i) {
     const std::string_view bytes = text(sorted_[i]);
-    const auto shared =
-        static_cast<std::size_t>(std::mismatch(last.begin(), last.end(), bytes.begin(), bytes.end()).first - last.begin());
+    const auto shared = static_cast<std::size_t>(
+        std::mismatch(last.begin(), last.end(), bytes.begin(), bytes.end()).first - last.begin());
     close_to(shared);
     for (std::size_t d = shared; d < bytes.size(); ++d) {
       path.push_back(static_cast<std::uint32_t>(nodes_.size()));
-      nodes_.push_back({.tokens = i, .depth = static_cast<std::uint16_t>(d + 1), .byte = static_cast<std::uint8_t>(bytes[d])});
+      nodes_.push_back(
+          {.tokens = i, .depth = static_cast<std::uint16_t>(d + 1), .byte = static_cast<std::uint8_t>(bytes[d])});
     }
     last = bytes;
   }

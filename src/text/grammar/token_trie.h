@@ -1,8 +1,8 @@
 // All texts of a vocabulary's tokens as one tree of bytes. Constant after make(); any thread. Shared by all grammars of
 // one model.
 //
-// Nodes lie in preorder, so a walk is a scan: the next node is the first child, or `skip` where the subtree is left out.
-// Tokens are sorted by their bytes; a node's own are [tokens, next node's tokens).
+// Nodes lie in preorder, so a walk is a scan: the next node is the first child, or `skip` where the subtree is left
+// out. Tokens are sorted by their bytes; a node's own are [tokens, next node's tokens).
 #pragma once
 
 #include <array>

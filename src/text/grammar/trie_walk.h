@@ -19,10 +19,11 @@ struct WalkFrames {
   std::array<Frame, TokenTrie::kTokenBytesMax + 1> at;
 };
 
-// Visits the nodes below `top` that can be reached from `from`, in preorder, as visit(node, step). The pools of `stacks`
-// are as before at the end. One step a node: the tree is scanned, subtrees that cannot come are skipped.
+// Visits the nodes below `top` that can be reached from `from`, in preorder, as visit(node, step). The pools of
+// `stacks` are as before at the end. One step a node: the tree is scanned, subtrees that cannot come are skipped.
 template <typename Visit>
-void walk_trie(const TokenTrie& trie, std::uint32_t top, Stacks& stacks, Stacks::List from, WalkFrames& walk, Visit visit) {
+void walk_trie(const TokenTrie& trie, std::uint32_t top, Stacks& stacks, Stacks::List from, WalkFrames& walk,
+               Visit visit) {
   auto& frames = walk.at;
   const auto nodes = trie.nodes();
   const std::uint32_t base = nodes[top].depth, end = nodes[top].skip;
