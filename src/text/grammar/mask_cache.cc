@@ -52,8 +52,12 @@ MaskCache::Mask MaskCache::find(std::uint32_t state, std::uint32_t count) {
   const std::uint64_t wanted = key(state, count);
   Entry* entry = &slot(wanted);
   if (entry->key == 0) {
+    // A mask that the work did not suffice for is kept only if it had all the work there is: else the next try has
+    // more.
+    const bool all_work = stacks_.work() >= kWorkMax;
     Entry made;
     build(state, count, made);
+    if (!stacks_.has_work() && !all_work) return Mask();
     const std::size_t need = made.tokens + 2 * made.far + made.behind;
     if (used_ + need > slab_words_ || entries_used_ * 2 >= entries_.size()) {
       std::fill(entries_.begin(), entries_.end(), Entry());

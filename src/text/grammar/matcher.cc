@@ -46,6 +46,7 @@ void Matcher::fill_mask(std::span<std::uint32_t> given, std::int64_t budget) {
   const std::span<std::uint32_t> mask = fits_here ? given.first(before_.size()) : std::span(short_);
   if (!fits_here) std::fill(mask.begin(), mask.end(), 0);
   close_now_ = stacks_.close(list_).tokens;
+  stacks_.set_work(MaskCache::kWorkMax);
   // Behind the next token so many may come.
   std::int64_t left = budget < 0 || close_tokens() > budget ? kUnbounded : budget - 1;
   // A document that may end now has no promise to keep but the one it makes with its next token.
@@ -61,12 +62,13 @@ void Matcher::fill_mask(std::span<std::uint32_t> given, std::int64_t budget) {
 
 bool Matcher::fill_from_cache(std::span<std::uint32_t> mask, std::int64_t left) {
   const std::uint32_t count = list_.end - list_.begin;
+  std::int64_t work = MaskCache::kWorkMax;
   for (std::uint32_t i = 0; i < count; ++i) {
     const Stacks::Thread t = stacks_.threads(list_)[i];
     if (t.entered) continue;
     const Stacks::Node node = stacks_.node(t.node);
     bool fit = true;
-    masks_->with_mask(t.state, t.count, [&](const MaskCache::Mask& m) {
+    masks_->with_mask(t.state, t.count, work, [&](const MaskCache::Mask& m) {
       fit = m.close_tokens_max + node.close_tokens <= left && m.open_max + node.open <= kOpenSoft;
       if (!fit) return;
       add_tokens(mask, m);
@@ -101,11 +103,11 @@ void Matcher::fill_behind(std::span<std::uint32_t> mask, std::uint32_t node, con
     for (const TokenId id : trie.tokens(n)) allow(mask, id);
   };
   const std::size_t width = from.pure ? 2 : 1;
-  for (std::size_t at = 0; at < from.behind.size() && !start.list.empty();) {
+  for (std::size_t at = 0; at < from.behind.size() && !start.list.empty() && stacks_.has_work();) {
     const auto byte = static_cast<std::uint8_t>(from.behind[at]);
     const std::size_t end = at + 2 + from.behind[at + 1] * width;
     const Stacks::Step step = stacks_.step(start.list, byte);
-    for (at += 2; at < end && !step.list.empty(); at += width) {
+    for (at += 2; at < end && !step.list.empty() && stacks_.has_work(); at += width) {
       const std::uint32_t n = from.behind[at];
       if (from.pure && (from.behind[at + 1] < from.owed || from.behind[at + 1] > from.room)) continue;
       visit(n, step);

@@ -70,6 +70,7 @@ Stacks::Step Stacks::after(std::uint32_t node) {
 
 Stacks::Step Stacks::step_all(List from, std::uint8_t byte) {
   begin_step();
+  work_ -= from.end - from.begin;
   const Automaton& a = *automaton_;
   for (std::uint32_t i = from.begin; i != from.end; ++i) {
     const Thread& t = threads_[i];
@@ -97,6 +98,7 @@ Stacks::Step Stacks::finish_step() {
 void Stacks::reach(std::uint32_t to, std::uint32_t count, std::uint32_t node, bool entered) {
   if (to & Automaton::kCounts) ++count;
   to &= Automaton::kTarget;
+  work_ -= (threads_size_ - list_begin_) / 8;
   for (std::uint32_t i = list_begin_; i < threads_size_; ++i) {
     Thread& t = threads_[i];
     if (t.state == to && t.count == count && t.node == node) {

@@ -24,9 +24,11 @@ class Stacks {
  public:
   static constexpr std::uint32_t kDocument = 0;  // The node of the document's rule.
   static constexpr std::uint32_t kUnknown = 1;  // Stands for any caller, in walks for a mask that must fit all of them.
-  // Readings of one place. More are dropped: what is left are still readings of the grammar.
-  static constexpr std::uint32_t kReadingsMax = 256;
   static constexpr std::uint32_t kOpenMax = kOpenSoft + 2 * kShortestDepthMax;
+  // Readings of one place: enough for every open rule to end here at once. More are dropped: what is left are still
+  // readings of the grammar.
+  static constexpr std::uint32_t kReadingsMax = 512;
+  static_assert(kReadingsMax > kOpenMax);
 
   struct Thread {
     std::uint32_t state, count, node;
@@ -65,6 +67,7 @@ class Stacks {
   Step after(std::uint32_t node);
   // Behind one more byte. `from` stays as it is.
   Step step(List from, std::uint8_t byte) {
+    --work_;
     // The common case: one reading that goes on inside its rule. In line, for walks over a vocabulary spend their time
     // here.
     if (from.end - from.begin == 1 && threads_size_ < kThreadsPool) {
@@ -88,6 +91,10 @@ class Stacks {
     nodes_size_ = mark.nodes;
     edges_size_ = mark.edges;
   }
+  // Steps of readings that walks may still take: an ambiguous grammar's masks are cut short rather than late.
+  void set_work(std::int64_t steps) { work_ = steps; }
+  std::int64_t work() const { return work_; }
+  bool has_work() const { return work_ > 0; }
   // Makes `list` the only one, at the pool's front, and drops the nodes that nothing in it leads to.
   List keep(List list);
 
@@ -140,7 +147,8 @@ class Stacks {
   std::uint32_t threads_size_ = 0, nodes_size_ = 0, edges_size_ = 0;
   std::unique_ptr<std::uint32_t[]> new_id_;  // For keep(): of each node, of each edge, and a work list.
   std::uint32_t kept_nodes_ = 2;             // Nodes alive after the last keep() that looked.
-  std::uint32_t room_ = kNoBound;            // Of the rule that kUnknown called, where it counts from 0.
+  std::int64_t work_ = 0;
+  std::uint32_t room_ = kNoBound;  // Of the rule that kUnknown called, where it counts from 0.
   std::uint32_t list_begin_ = 0, fresh_ = 0;
   bool ended_ = false, left_ = false, dropped_ = false;
 };

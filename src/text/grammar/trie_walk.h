@@ -19,8 +19,9 @@ struct WalkFrames {
   std::array<Frame, TokenTrie::kTokenBytesMax + 1> at;
 };
 
-// Visits the nodes below `top` that can be reached from `from`, in preorder, as visit(node, step). The pools of
-// `stacks` are as before at the end. One step a node: the tree is scanned, subtrees that cannot come are skipped.
+// Visits the nodes below `top` that can be reached from `from`, in preorder, as visit(node, step), while `stacks` has
+// work. The pools of `stacks` are as before at the end. One step a node: the tree is scanned, subtrees that cannot come
+// are skipped.
 template <typename Visit>
 void walk_trie(const TokenTrie& trie, std::uint32_t top, Stacks& stacks, Stacks::List from, WalkFrames& walk,
                Visit visit) {
@@ -28,7 +29,7 @@ void walk_trie(const TokenTrie& trie, std::uint32_t top, Stacks& stacks, Stacks:
   const auto nodes = trie.nodes();
   const std::uint32_t base = nodes[top].depth, end = nodes[top].skip;
   frames[0] = {from, stacks.mark()};
-  for (std::uint32_t i = top + 1; i < end;) {
+  for (std::uint32_t i = top + 1; i < end && stacks.has_work();) {
     const TokenTrie::Node& node = nodes[i];
     const std::uint32_t depth = node.depth - base;
     const WalkFrames::Frame& above = frames[depth - 1];
