@@ -190,8 +190,8 @@ def test_content_parts_and_roles(smol):
 def test_d16_errors_name_their_field(smol):
     server, client = smol
     for options, param in [({'temperature': 'hot'}, 'temperature'), ({'extra_body': {'mirostat': 2}}, 'mirostat'),
-                           ({'response_format': {'type': 'json_object'}}, 'response_format'),
-                           ({'extra_body': {'guided_json': {'a': 1}}}, 'guided_json'), ({'top_logprobs': 2}, 'top_logprobs'),
+                           ({'response_format': {'type': 'xml'}}, 'response_format.type'),
+                           ({'extra_body': {'guided_json': {'type': 1}}}, 'guided_json'), ({'top_logprobs': 2}, 'top_logprobs'),
                            ({'n': 99}, 'n')]:
         with pytest.raises(openai.BadRequestError) as e:
             client.chat.completions.create(model='m', messages=user('x'), **options)

@@ -4,12 +4,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 
 #include "engine/engine.h"
 #include "serve/server.h"
 #include "serve/workers.h"
+#include "text/grammar/grammar_store.h"
 
 namespace lode::serve {
 
@@ -24,10 +26,14 @@ class App {
   engine::Engine* engine() const { return engine_.load(std::memory_order_acquire); }  // nullptr: not loaded yet.
   void set_engine(engine::Engine& engine, ChatResult chat) {
     chat_ = std::move(chat);
+    grammars_ = std::make_unique<text::grammar::GrammarStore>(engine.tokenizer());
     engine_.store(&engine, std::memory_order_release);
   }
   // The chat template, or why there is none. Only once there is an engine.
   const ChatResult& chat() const { return chat_; }
+
+  // What answers have been asked to keep to. Only once there is an engine.
+  text::grammar::GrammarStore& grammars() { return *grammars_; }
 
   std::string stage() const {
     const std::lock_guard lock(mutex_);
@@ -50,6 +56,7 @@ class App {
   HttpCounters counters_;
   std::atomic<engine::Engine*> engine_{nullptr};
   ChatResult chat_{Status(Code::unavailable, "no model is loaded")};  // Set once, before engine_.
+  std::unique_ptr<text::grammar::GrammarStore> grammars_;             // The same.
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> request_number_{1};
   mutable std::mutex mutex_;

@@ -92,7 +92,9 @@ class ChatCompletionTest : public ServeTest {
       EXPECT_EQ(s.calls[i]["type"], "function");
       EXPECT_FALSE(calls[i]["id"].get<std::string>().empty());
     }
-    if (!choice["logprobs"].is_null()) EXPECT_EQ(s.logprobs, choice["logprobs"]["content"]);
+    if (!choice["logprobs"].is_null()) {
+      EXPECT_EQ(s.logprobs, choice["logprobs"]["content"]);
+    }
     return choice;
   }
 };

@@ -8,6 +8,7 @@
 
 #include "serve/chat_messages.h"
 #include "serve/fields.h"
+#include "serve/structured_output.h"
 
 namespace lode::serve {
 namespace {
@@ -177,7 +178,21 @@ void force_call(Fields& fields, const ChatContext& context, const ToolChoice& ch
   std::vector<text::ByteRange> given;
   if (const std::size_t at = start.rfind(choice.name); !choice.name.empty() && at != std::string::npos)
     given.push_back({at, at + choice.name.size()});
-  const auto ids = context.tokenizer.encode(start, {.special = text::EncodeOptions::Special::parse, .plain = given});
+  const auto ids = context.tokenizer().encode(start, {.special = text::EncodeOptions::Special::parse, .plain = given});
+  out.prompt.ids.insert(out.prompt.ids.end(), ids.begin(), ids.end());
+  out.forced_start = std::move(start);
+}
+
+// A document has no room for thoughts: where the template has opened them, they are closed before it begins.
+void constrain(Fields& fields, const ChatContext& context, const ToolChoice& choice, ChatRequest& out) {
+  read_structured_output(fields, context.grammars, out.shared);
+  if (fields.error() || !out.shared.constraint) return;
+  if (choice.choice == Choice::required)
+    return fields.fail("tool_choice",
+                       "'tool_choice' asks for a call, and another field for a document: give one of them");
+  if (!out.prompt.in_reasoning) return;
+  std::string start = "\n" + context.chat.format().think_close + "\n\n";
+  const auto ids = context.tokenizer().encode(start, {.special = text::EncodeOptions::Special::parse});
   out.prompt.ids.insert(out.prompt.ids.end(), ids.begin(), ids.end());
   out.forced_start = std::move(start);
 }
@@ -188,7 +203,7 @@ void make_prompt(Fields& fields, const ChatContext& context, const text::ChatTur
     return fields.fail("messages", fmt::format("the chat template refuses these messages: {}",
                                                valid_utf8(rendered.status().message())));
   }
-  if (auto error = too_long(rendered->text.size(), context.tokenizer, context.context_max))
+  if (auto error = too_long(rendered->text.size(), context.tokenizer(), context.context_max))
     return fields.fail(std::move(*error));
   out.prompt = std::move(*rendered);
   context.chat.tokenize(turns, out.prompt, context.context_max);
@@ -223,7 +238,7 @@ std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const C
   if (!body.is_object()) return invalid_field("", "the body must be a JSON object, not " + describe(body));
   Fields fields(body);
   ChatRequest out;
-  read_generation(fields, context.tokenizer, context.context_max, out);
+  read_generation(fields, context.tokenizer(), context.context_max, out);
   read_logprobs(fields, out);
   read_modalities(fields);
   read_reasoning_format(fields, out.parser);
@@ -244,6 +259,7 @@ std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const C
   if (turns.tools.is_array()) out.parser.tools = Options::Tools::parse;
   make_prompt(fields, context, turns, out);  // Last: the costly one.
   if (!fields.error() && choice.choice == Choice::required) force_call(fields, context, choice, out);
+  if (!fields.error()) constrain(fields, context, choice, out);
   if (fields.error()) return *fields.error();
 
   out.parser.start = out.prompt.in_reasoning ? Options::Start::in_reasoning : Options::Start::outside;

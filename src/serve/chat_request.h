@@ -12,6 +12,7 @@
 #include "serve/request_fields.h"
 #include "text/chat/chat_template.h"
 #include "text/chat/reply_parser.h"
+#include "text/grammar/grammar_store.h"
 #include "text/tokenizer.h"
 
 namespace lode::serve {
@@ -35,9 +36,11 @@ struct ChatRequest : GenerationRequest {
 
 struct ChatContext {
   const text::ChatTemplate& chat;
-  const text::Tokenizer& tokenizer;
+  text::grammar::GrammarStore& grammars;
   std::int64_t context_max = 0;
   text::DateTime now;
+
+  const text::Tokenizer& tokenizer() const { return grammars.tokenizer(); }
 };
 
 // Checks every field, renders and tokenizes.

@@ -21,11 +21,12 @@ constexpr const char* kTool =
 
 std::variant<ChatRequest, ApiError> parse(const std::string& text, const char* source = kPlain) {
   static const ByteTokenizer tokenizer;
+  static text::grammar::GrammarStore grammars(tokenizer);
   auto body = parse_json(text);
   EXPECT_TRUE(body.ok()) << text;
   auto chat = text::ChatTemplate::make(source, tokenizer);
   EXPECT_TRUE(chat.ok()) << chat.status().message();
-  return parse_chat_request(*body, {**chat, tokenizer, 1000, text::DateTime{}});
+  return parse_chat_request(*body, {**chat, grammars, 1000, text::DateTime{}});
 }
 ChatRequest good(const std::string& fields, const char* source = kPlain) {
   const std::string body = fields.starts_with("\"messages\"") ? "{" + fields + "}"
@@ -191,10 +192,10 @@ TEST(ChatRequestTest, D16_WrongTypesNameTheirField) {
   bad(R"("max_completion_tokens":"x")", "max_completion_tokens");
   bad(R"("reasoning_format":"xml")", "reasoning_format");
   bad(R"("modalities":["text","audio"])", "modalities");
-  bad(R"("response_format":{"type":"json_object"})", "response_format");
+  bad(R"("response_format":{"type":"json"})", "response_format.type");
   bad(R"("functions":[{"name":"f"}])", "functions");
   bad(R"("mirostat":2)", "mirostat");
-  bad(R"("guided_json":{"a":1})", "guided_json");
+  bad(R"("guided_json":{"type":1})", "guided_json");
   good(
       R"("store":true,"metadata":{"a":"b"},"user":"u","service_tier":"auto","unknown":[1],"response_format":{"type":"text"})");
 }

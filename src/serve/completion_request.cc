@@ -5,6 +5,8 @@
 #include <limits>
 #include <optional>
 
+#include "serve/structured_output.h"
+
 namespace lode::serve {
 namespace {
 
@@ -95,14 +97,17 @@ void read_rest(Fields& fields, CompletionRequest& out) {
 
 }  // namespace
 
-std::variant<CompletionRequest, ApiError> parse_completion_request(const Json& body, const text::Tokenizer& tokenizer,
+std::variant<CompletionRequest, ApiError> parse_completion_request(const Json& body,
+                                                                   text::grammar::GrammarStore& grammars,
                                                                    std::int64_t context_max) {
+  const text::Tokenizer& tokenizer = grammars.tokenizer();
   if (!body.is_object()) return invalid_field("", "the body must be a JSON object, not " + describe(body));
   Fields fields(body);
   CompletionRequest out;
   read_generation(fields, tokenizer, context_max, out);
   read_logprobs(fields, out);
   read_rest(fields, out);
+  if (!fields.error()) read_structured_output(fields, grammars, out.shared);
   if (!fields.error()) read_prompts(fields, tokenizer, context_max, out);  // Last: the costly one.
   if (fields.error()) return *fields.error();
   if (out.prompts.size() * static_cast<std::size_t>(out.n) > kChoicesMax) {

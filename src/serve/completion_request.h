@@ -10,6 +10,7 @@
 #include "serve/api_error.h"
 #include "serve/json.h"
 #include "serve/request_fields.h"
+#include "text/grammar/grammar_store.h"
 #include "text/tokenizer.h"
 
 namespace lode::serve {
@@ -23,9 +24,10 @@ struct CompletionRequest : GenerationRequest {
   Echo echo = Echo::no;
 };
 
-// Checks every field and tokenizes. `context_max` bounds penalty_last_n of -1. A seed that is absent or negative is
-// drawn here, so that the reply can name it.
-std::variant<CompletionRequest, ApiError> parse_completion_request(const Json& body, const text::Tokenizer& tokenizer,
+// Checks every field and tokenizes with the grammars' tokenizer. `context_max` bounds penalty_last_n of -1. A seed that
+// is absent or negative is drawn here, so that the reply can name it.
+std::variant<CompletionRequest, ApiError> parse_completion_request(const Json& body,
+                                                                   text::grammar::GrammarStore& grammars,
                                                                    std::int64_t context_max);
 
 }  // namespace lode::serve

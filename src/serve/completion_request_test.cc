@@ -12,9 +12,10 @@ namespace {
 
 std::variant<CompletionRequest, ApiError> parse(const std::string& text) {
   static const ByteTokenizer tokenizer;
+  static text::grammar::GrammarStore grammars(tokenizer);
   auto body = parse_json(text);
   EXPECT_TRUE(body.ok()) << text;
-  return parse_completion_request(*body, tokenizer, 1000);
+  return parse_completion_request(*body, grammars, 1000);
 }
 
 CompletionRequest good(const std::string& text) {
@@ -141,7 +142,17 @@ TEST(CompletionRequestTest, D16_WrongTypesNameTheirField) {
       {R"("ignore_eos":"no")", "ignore_eos"},
       {R"("suffix":"tail")", "suffix"},
       {R"("grammar":"root ::= x")", "grammar"},
-      {R"("json_schema":{"type":"object"})", "json_schema"},
+      {R"("grammar":5)", "grammar"},
+      {R"("json_schema":{"type":"nothing"})", "json_schema"},
+      {R"("response_format":"json")", "response_format"},
+      {R"("response_format":{"type":"xml"})", "response_format.type"},
+      {R"("response_format":{"type":"json_schema"})", "response_format.schema"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"x"}})", "response_format.json_schema.schema"},
+      {R"("response_format":{"type":"json_object"},"guided_regex":"a")", "guided_regex"},
+      {R"("guided_json":"{")", "guided_json"},
+      {R"("guided_choice":["a",5])", "guided_choice"},
+      {R"("guided_regex":"(")", "guided_regex"},
+      {R"("structured_outputs":{"structural_tag":"x"})", "structured_outputs.structural_tag"},
       {R"("presence_penalty":1e39)", "presence_penalty"},
       {R"("repeat_penalty":0)", "repeat_penalty"},
       {R"("repeat_last_n":-2)", "repeat_last_n"},
@@ -178,20 +189,33 @@ TEST(CompletionRequestTest, D16_WrongTypesNameTheirField) {
   }
 }
 
+TEST(CompletionRequestTest, WhatTheAnswerMayBeBecomesAConstraint) {
+  for (const char* field :
+       {R"("response_format":{"type":"json_object"})",
+        R"("response_format":{"type":"json_object","schema":{"type":"null"}})",
+        R"("response_format":{"type":"json_schema","json_schema":{"schema":{"type":"null"}}})",
+        R"("response_format":{"type":"json_schema","schema":{"type":"null"}})", R"("json_schema":{"type":"object"})",
+        R"("grammar":"root ::= \"a\"")", R"("guided_json":{"type":"null"})", R"("guided_json":"{\"type\":\"null\"}")",
+        R"("guided_regex":"a+")", R"("guided_grammar":"root ::= \"a\"")", R"("guided_choice":["a","b"])",
+        R"("structured_outputs":{"choice":["a"],"json":null})", R"("structured_outputs":{"json_object":true})"})
+    EXPECT_NE(good(std::string(R"({"prompt":"a",)") + field + "}").shared.constraint, nullptr) << field;
+  for (const char* field :
+       {R"("response_format":{"type":"text"})", R"("response_format":null)", R"("grammar":"")", R"("guided_choice":[])",
+        R"("guided_json":null)", R"("structured_outputs":{})", R"("structured_outputs":{"json_object":false})"})
+    EXPECT_EQ(good(std::string(R"({"prompt":"a",)") + field + "}").shared.constraint, nullptr) << field;
+}
+
 TEST(CompletionRequestTest, FieldsThatWouldChangeTheAnswerAreRefusedUnlessOff) {
-  for (const auto& [name, on, off] : std::initializer_list<std::array<std::string, 3>>{
-           {"mirostat", "2", "0"},
-           {"dynatemp_range", "0.5", "0"},
-           {"bad_words", "[\"a\"]", "[]"},
-           {"guided_json", "{\"a\":1}", "null"},
-           {"guided_regex", "\"a\"", "\"\""},
-           {"tools", "[{}]", "[]"},
-           {"response_format", R"({"type":"json_object"})", R"({"type":"text"})"},
-           {"top_n_sigma", "1", "-1"},
-           {"samplers", "[\"top_k\"]", "[]"},
-           {"skip_special_tokens", "false", "true"},
-           {"t_max_predict_ms", "100", "-1"},
-           {"use_beam_search", "true", "false"}}) {
+  for (const auto& [name, on, off] :
+       std::initializer_list<std::array<std::string, 3>>{{"mirostat", "2", "0"},
+                                                         {"dynatemp_range", "0.5", "0"},
+                                                         {"bad_words", "[\"a\"]", "[]"},
+                                                         {"tools", "[{}]", "[]"},
+                                                         {"top_n_sigma", "1", "-1"},
+                                                         {"samplers", "[\"top_k\"]", "[]"},
+                                                         {"skip_special_tokens", "false", "true"},
+                                                         {"t_max_predict_ms", "100", "-1"},
+                                                         {"use_beam_search", "true", "false"}}) {
     const auto parsed = parse(R"({"prompt":"a",")" + name + "\":" + on + "}");
     const auto* error = std::get_if<ApiError>(&parsed);
     ASSERT_NE(error, nullptr) << name;

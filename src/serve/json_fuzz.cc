@@ -29,6 +29,7 @@ void check_request(const CompletionRequest& r, const ByteTokenizer& tokenizer) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const ByteTokenizer tokenizer;
+  static text::grammar::GrammarStore grammars(tokenizer);
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto json = parse_json(text);
   if (!json.ok()) {
@@ -39,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   LODE_CHECK(is_valid_utf8(printed));
   const auto again = parse_json(printed);
   LODE_CHECK(again.ok() && dump_json(*again) == printed);
-  const auto request = parse_completion_request(*json, tokenizer, kContext);
+  const auto request = parse_completion_request(*json, grammars, kContext);
   if (const auto* error = std::get_if<ApiError>(&request)) LODE_CHECK(!error->message.empty());
   else check_request(std::get<CompletionRequest>(request), tokenizer);
   return 0;

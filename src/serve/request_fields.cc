@@ -193,10 +193,7 @@ void read_delivery(Fields& fields, GenerationRequest& out) {
   out.stream_usage = include_usage ? StreamUsage::yes : StreamUsage::no;
 }
 
-constexpr Unsupported kUnsupported[] = {{"grammar"},
-                                        {"json_schema"},
-                                        {"response_format"},
-                                        {"lora"},
+constexpr Unsupported kUnsupported[] = {{"lora"},
                                         {"functions"},
                                         {"function_call"},
                                         {"bad_words"},
@@ -208,11 +205,6 @@ constexpr Unsupported kUnsupported[] = {{"grammar"},
                                         {"tfs_z", 1},
                                         {"top_n_sigma", -1},
                                         {"dynatemp_range"},
-                                        {"guided_json"},
-                                        {"guided_regex"},
-                                        {"guided_choice"},
-                                        {"guided_grammar"},
-                                        {"structured_outputs"},
                                         {"samplers"},
                                         {"post_sampling_probs"},
                                         {"t_max_predict_ms"},
@@ -227,7 +219,7 @@ bool is_off(const Json& value, double off) {
   if (value.is_structured() && value.empty()) return true;
   if (value.is_boolean()) return value.get<bool>() == (off == 1);
   if (value.is_number()) return value.get<double>() == off || (off < 1 && value.get<double>() < 0);
-  return value.is_object() && value.value("type", Json()) == "text";  // The response_format that asks nothing.
+  return false;
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ void completions(App& app, const ExchangePtr& exchange) {
   engine::Engine* engine = engine_for_body(app, exchange);
   if (engine == nullptr) return;
   work_on_json(app, exchange, [&app, engine, exchange](const Json& body) -> Finish {
-    auto parsed = parse_completion_request(body, engine->tokenizer(), engine->info().context_max);
+    auto parsed = parse_completion_request(body, app.grammars(), engine->info().context_max);
     if (const auto* error = std::get_if<ApiError>(&parsed)) return then_answer(exchange, to_reply(*error));
     auto request = std::make_shared<CompletionRequest>(std::get<CompletionRequest>(std::move(parsed)));
     return [&app, engine, exchange, request] {
@@ -161,7 +161,7 @@ text::DateTime local_now() {
 
 // What reading a chat body needs; an answer where the model has no chat template.
 std::optional<ChatContext> chat_context(App& app, const engine::Engine& engine, const ExchangePtr& exchange) {
-  if (app.chat().ok()) return ChatContext{**app.chat(), engine.tokenizer(), engine.info().context_max, local_now()};
+  if (app.chat().ok()) return ChatContext{**app.chat(), app.grammars(), engine.info().context_max, local_now()};
   answer_error(exchange, {.http_status = 400,
                           .message = app.chat().status().message(),
                           .type = "invalid_request_error",
