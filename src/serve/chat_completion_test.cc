@@ -81,7 +81,7 @@ class ChatCompletionTest : public ServeTest {
     const Streamed s = joined(events(fields));
     EXPECT_EQ(s.roles, 1);
     EXPECT_EQ(s.finishes, 1);
-    EXPECT_EQ(s.finish, choice["finish_reason"]);
+    EXPECT_EQ(s.finish, choice["finish_reason"].get<std::string>());
     const Json& message = choice["message"];
     EXPECT_EQ(s.content, message["content"].is_null() ? "" : message["content"].get<std::string>());
     EXPECT_EQ(s.reasoning, message.value("reasoning_content", std::string()));
