@@ -28,7 +28,7 @@ std::uint64_t mix(std::uint64_t x) {  // The finalizer of SplitMix64 (Steele, Le
 TokenId argmax(std::span<const float> logits) {
   constexpr std::size_t kLanes = 16;
   float top[kLanes];
-  std::fill_n(top, kLanes, -std::numeric_limits<float>::infinity());
+  std::fill_n(top, kLanes, kNever);
   std::size_t i = 0;
   for (; i + kLanes <= logits.size(); i += kLanes)
     for (std::size_t j = 0; j < kLanes; ++j) top[j] = logits[i + j] > top[j] ? logits[i + j] : top[j];

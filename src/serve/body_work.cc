@@ -61,11 +61,15 @@ class BodyWork : public Observer, public std::enable_shared_from_this<BodyWork> 
 
 }  // namespace
 
-void work_on_body(App& app, const std::shared_ptr<Exchange>& exchange, Compute compute) {
-  if (exchange->request().body.size() <= kInlineBodyMax) return compute(exchange->request().body)();
+void work_on_worker(App& app, const std::shared_ptr<Exchange>& exchange, Compute compute) {
   const auto work = std::make_shared<BodyWork>(app, exchange, std::move(compute));
   exchange->observe(work);
   app.workers().run([work] { work->run(); });
+}
+
+void work_on_body(App& app, const std::shared_ptr<Exchange>& exchange, Compute compute) {
+  if (exchange->request().body.size() <= kInlineBodyMax) return compute(exchange->request().body)();
+  work_on_worker(app, exchange, std::move(compute));
 }
 
 }  // namespace lode::serve

@@ -19,6 +19,9 @@ using Finish = std::function<void()>;
 // The costly part. Any thread; knows nothing of the exchange but its body.
 using Compute = std::function<Finish(const std::string& body)>;
 
+// On the workers in any case: for a small body that asks for much.
+void work_on_worker(App& app, const std::shared_ptr<Exchange>& exchange, Compute compute);
+
 void work_on_body(App& app, const std::shared_ptr<Exchange>& exchange, Compute compute);
 
 }  // namespace lode::serve

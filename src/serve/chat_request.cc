@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "serve/chat_messages.h"
@@ -167,20 +168,31 @@ std::string call_start(const text::ChatTemplate& chat, const ToolChoice& choice)
   return {};
 }
 
+// What ends the thoughts that the prompt has opened; nothing where it has not.
+std::string closed_thoughts(const ChatContext& context, const ChatRequest& request) {
+  return request.prompt.in_reasoning ? "\n" + context.chat.format().think_close + "\n\n" : std::string();
+}
+
+// Puts the answer's beginning into the prompt. `given`: its bytes that are the client's.
+void begin_answer(const ChatContext& context, std::string start, std::span<const text::ByteRange> given,
+                  ChatRequest& out) {
+  const auto ids = context.tokenizer().encode(start, {.special = text::EncodeOptions::Special::parse, .plain = given});
+  out.prompt.ids.insert(out.prompt.ids.end(), ids.begin(), ids.end());
+  out.forced_start = std::move(start);
+}
+
 // tool_choice "required": the answer begins with a call, since that beginning is put there. What follows is the
 // model's.
 void force_call(Fields& fields, const ChatContext& context, const ToolChoice& choice, ChatRequest& out) {
   std::string start = call_start(context.chat, choice);
   if (start.empty())
     return fields.fail("tool_choice", "'tool_choice' asks for a call, but this model's chat template knows no tools");
-  if (out.prompt.in_reasoning) start = "\n" + context.chat.format().think_close + "\n\n" + start;
+  start = closed_thoughts(context, out) + start;
   // A tool's name is the client's text.
   std::vector<text::ByteRange> given;
   if (const std::size_t at = start.rfind(choice.name); !choice.name.empty() && at != std::string::npos)
     given.push_back({at, at + choice.name.size()});
-  const auto ids = context.tokenizer().encode(start, {.special = text::EncodeOptions::Special::parse, .plain = given});
-  out.prompt.ids.insert(out.prompt.ids.end(), ids.begin(), ids.end());
-  out.forced_start = std::move(start);
+  begin_answer(context, std::move(start), given, out);
 }
 
 // A document has no room for thoughts: where the template has opened them, they are closed before it begins.
@@ -190,11 +202,7 @@ void constrain(Fields& fields, const ChatContext& context, const ToolChoice& cho
   if (choice.choice == Choice::required)
     return fields.fail("tool_choice",
                        "'tool_choice' asks for a call, and another field for a document: give one of them");
-  if (!out.prompt.in_reasoning) return;
-  std::string start = "\n" + context.chat.format().think_close + "\n\n";
-  const auto ids = context.tokenizer().encode(start, {.special = text::EncodeOptions::Special::parse});
-  out.prompt.ids.insert(out.prompt.ids.end(), ids.begin(), ids.end());
-  out.forced_start = std::move(start);
+  if (out.prompt.in_reasoning) begin_answer(context, closed_thoughts(context, out), {}, out);
 }
 
 void make_prompt(Fields& fields, const ChatContext& context, const text::ChatTurns& turns, ChatRequest& out) {

@@ -22,6 +22,7 @@
 #include "serve/completion_request.h"
 #include "serve/fields.h"
 #include "serve/props.h"
+#include "serve/structured_output.h"
 
 namespace lode::serve {
 namespace {
@@ -131,12 +132,17 @@ Finish then_answer(const ExchangePtr& exchange, HttpReply reply) {
   return [exchange, reply = std::make_shared<HttpReply>(std::move(reply))] { answer(exchange, std::move(*reply)); };
 }
 
-// work_on_body for a body that must be a JSON object.
+// work_on_body for a body that must be a JSON object. One that names a grammar goes to the workers, however small.
 void work_on_json(App& app, const ExchangePtr& exchange, std::function<Finish(const Json&)> compute) {
-  work_on_body(app, exchange, [exchange, compute = std::move(compute)](const std::string& bytes) -> Finish {
-    const auto body = read_body(bytes);
+  work_on_body(app, exchange, [&app, exchange, compute = std::move(compute)](const std::string& bytes) -> Finish {
+    auto body = read_body(bytes);
     if (const auto* error = std::get_if<ApiError>(&body)) return then_answer(exchange, to_reply(*error));
-    return compute(std::get<Json>(body));
+    if (bytes.size() > kInlineBodyMax || !names_structured_output(std::get<Json>(body)))
+      return compute(std::get<Json>(body));
+    auto json = std::make_shared<const Json>(std::get<Json>(std::move(body)));
+    return [&app, exchange, compute, json] {
+      work_on_worker(app, exchange, [compute, json](const std::string&) { return compute(*json); });
+    };
   });
 }
 

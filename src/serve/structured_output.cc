@@ -118,6 +118,13 @@ GrammarStore::Made compile(GrammarStore& grammars, const Asked& asked) {
 
 }  // namespace
 
+bool names_structured_output(const Json& body) {
+  if (!body.is_object()) return false;
+  for (const auto& field : kFields)
+    if (body.contains(field.name)) return true;
+  return body.contains("response_format") || body.contains("structured_outputs");
+}
+
 void read_structured_output(Fields& fields, GrammarStore& grammars, engine::Request& out) {
   std::vector<Asked> asked;
   read_response_format(fields, asked);
