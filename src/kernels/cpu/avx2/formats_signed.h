@@ -282,7 +282,6 @@ struct Signed32;
 template <>
 struct Signed32<quant::BlockQ8_0> {
   static __m256i weights(const quant::BlockQ8_0* b, int) { return load256(b->qs); }
-  static float scale(const quant::BlockQ8_0* b, int, int) { return _cvtsh_ss(b->d); }
 };
 
 template <>

@@ -25,12 +25,14 @@ constexpr bool kHalves = std::is_same_v<Block, quant::BlockNVFP4>;
 template <typename Block>
 inline __m256 row_scales(const std::byte* const* row, std::int64_t offset, int part, int half) {
   // A block of these is one group and begins with its binary16 scale.
-  if constexpr (std::is_same_v<Block, quant::BlockIQ4_NL> || std::is_same_v<Block, quant::BlockQ8_0>)
+  if constexpr (std::is_same_v<Block, quant::BlockIQ4_NL> || std::is_same_v<Block, quant::BlockQ8_0>) {
     return gather_f16(row, offset);
-  float d[8];
-  for (int r = 0; r < 8; ++r)
-    d[r] = Signed32<Block>::scale(reinterpret_cast<const Block*>(row[r] + offset), part, half);
-  return _mm256_setr_ps(d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]);
+  } else {
+    float d[8];
+    for (int r = 0; r < 8; ++r)
+      d[r] = Signed32<Block>::scale(reinterpret_cast<const Block*>(row[r] + offset), part, half);
+    return _mm256_setr_ps(d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]);
+  }
 }
 
 // Adds one group's products to the sums of 8 rows.
