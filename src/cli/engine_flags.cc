@@ -96,6 +96,14 @@ void add_compute_flags(CLI::App& command, engine::EngineOptions& options) {
       ->group(std::string(kCompute));
   command
       .add_flag_function(
+          "--no-repack",
+          [&options](std::int64_t count) {
+            if (count > 0) options.repack = engine::EngineOptions::Repack::off;
+          },
+          "Keep weights as the file has them: starts sooner and shares memory with other processes, generates slower")
+      ->group(std::string(kCompute));
+  command
+      .add_flag_function(
           "--deterministic",
           [&options](std::int64_t count) {
             if (count > 0) options.numerics = kernels::DeviceNumerics::deterministic;

@@ -27,6 +27,8 @@ struct EngineOptions {
   std::int64_t chunk = 0;  // Most prompt tokens in a step; 0: the planner's choice.
   kernels::KvType k_type = kernels::KvType::f16, v_type = kernels::KvType::f16;
   std::string isa;  // Empty: the best.
+  // Weights in packed rows (engine/packing.h), for processors whose kernels read them faster so.
+  enum class Repack : std::uint8_t { automatic, off } repack = Repack::automatic;
   // --vram SIZE as typed: the most that a card's driver may count for this process. "0": the CPU computes. Empty: what
   // is free on the card, where there is one that can compute this model.
   std::string vram;

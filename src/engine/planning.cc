@@ -85,6 +85,7 @@ plan::ModelFacts facts_for(const Runtime& rt, std::uint64_t staging) {
   facts.layers = f.layers;
   facts.context_trained = f.context_trained;
   facts.groups.assign(rt.model->groups().begin(), rt.model->groups().end());
+  if (!rt.gpu) facts.packable_bytes = PackedWeights::bytes(*rt.file, *rt.stream.ops);
   if (rt.gpu) {
     facts.card_weights_bytes = Gpu::device_bytes(*rt.file);
     facts.pinned_weights_bytes = Gpu::pinned_bytes(*rt.file);
@@ -126,6 +127,7 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
   p.v_type = o.v_type;
   p.smaller_types = {kernels::KvType::q8_0};
   p.load_mode = o.load_mode;
+  if (o.repack == EngineOptions::Repack::off) p.repack = plan::Options::Repack::off;
   LODE_RETURN_IF_ERROR(parse(o.memory, hardware.cgroup_limit.value_or(hardware.ram_total), p.memory));
   LODE_RETURN_IF_ERROR(parse(o.kv_ram, hardware.cgroup_limit.value_or(hardware.ram_total), p.kv_ram));
   if (folder.empty()) return p;

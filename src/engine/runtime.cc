@@ -82,6 +82,16 @@ Status open_gpu(const EngineOptions& options, Runtime& rt) {
   return Status::success();
 }
 
+// Copies weights into packed rows and reads the model again over them.
+static Status pack_weights(const plan::Plan& plan, Runtime& rt) {
+  ThreadPool pool(plan.threads);
+  auto packed = PackedWeights::make(*rt.file, *rt.stream.ops, pool);
+  if (!packed.ok()) return packed.status();
+  rt.packed = std::move(packed).value();
+  return read_model({.context = plan.context, .place = rt.packed->placer(), .where = model::LoadOptions::Where::memory},
+                    rt);
+}
+
 // The rest of the chain, on the card or the CPU: the model is loaded over a mapped file.
 static Status start(const EngineOptions& options, Runtime& rt) {
   const auto plan = plan_for(options, rt);
@@ -94,7 +104,8 @@ static Status start(const EngineOptions& options, Runtime& rt) {
     LODE_RETURN_IF_ERROR(read_model({.context = plan->context, .place = rt.gpu->placer(*rt.file)}, rt));
   } else {
     if (options.load_mode != gguf::LoadMode::mmap) LODE_RETURN_IF_ERROR(load_model(options, options.load_mode, rt));
-    if (plan->context != read_for) LODE_RETURN_IF_ERROR(read_model({.context = plan->context}, rt));
+    if (plan->packed_bytes > 0) LODE_RETURN_IF_ERROR(pack_weights(plan.value(), rt));
+    else if (plan->context != read_for) LODE_RETURN_IF_ERROR(read_model({.context = plan->context}, rt));
   }
   auto tokenizer = text::Tokenizer::load(*rt.file);
   if (!tokenizer.ok()) return tokenizer.status();
@@ -102,7 +113,9 @@ static Status start(const EngineOptions& options, Runtime& rt) {
   for (const std::string& warning : rt.tokenizer->warnings()) rt.info.notes.push_back(warning);
   const auto chat = rt.file->get_string("tokenizer.chat_template");
   if (chat.ok() && chat.value()) rt.info.chat_template = *chat.value();
-  return open_planned(plan.value(), rt);
+  LODE_RETURN_IF_ERROR(open_planned(plan.value(), rt));
+  if (rt.packed) rt.packed->release_file(*rt.file);  // The fingerprint has looked at parts of every tensor.
+  return Status::success();
 }
 
 Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options) {
