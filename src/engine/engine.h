@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/request.h"
+#include "engine/slots.h"
 #include "gguf/gguf.h"
 #include "kernels/device.h"
 #include "kernels/kernels.h"
@@ -59,6 +61,12 @@ struct EngineStats {
                requests_failed = 0, requests_cancelled = 0, preemptions = 0;
 };
 
+// What work on the step thread may touch.
+struct Inside {
+  kv::Store& store;
+  Slots& slots;
+};
+
 class Engine {
  public:
   // Plans, loads, opens the store and starts the step thread. Errors say what did not fit and what would.
@@ -74,6 +82,13 @@ class Engine {
   // The request ends within one step; its sink gets `finished` with FinishReason::cancelled. Unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;
   virtual EngineStats stats() const = 0;
+  // Runs `work` on the step thread between two steps, some milliseconds at most, again after each step or 5 ms until it
+  // says that it is done. Every call gets an end: work that is left when the engine stops is called with nullptr, once.
+  // Errors: unavailable (stopping); then it is never called.
+  enum class Work : std::uint8_t { done, again };
+  virtual Status run_inside(std::function<Work(Inside*)> work) {
+    return Status::unsupported("this engine has no store to look into");
+  }
   // Stops admitting, gives running requests up to `drain_ms` (then cancels them), writes all published KV blocks.
   virtual void stop(std::int64_t drain_ms) = 0;
 };

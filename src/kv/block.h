@@ -47,6 +47,7 @@ struct Block {
   std::int64_t index = -1;  // Position of its first token / 32.
   std::array<TokenId, kBlockTokens> ids{};
   std::vector<Copy> copies;    // [groups]; never resized.
+  std::int64_t used_seconds = 0;  // Wall clock of the last sequence that let go of it.
   Sequence* owner = nullptr;   // The live sequence that is going to compute it; peers may wait for it.
   std::uint32_t refs = 0;      // Sequences whose path it is on.
   std::uint32_t resident = 0;  // Copies that have a slot.

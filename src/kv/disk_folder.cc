@@ -6,6 +6,7 @@
 #include "kv/extent.h"
 #include "kv/index_log.h"
 #include "kv/known_models.h"
+#include "kv/pins.h"
 
 namespace lode::kv {
 namespace {
@@ -22,7 +23,8 @@ bool is_fingerprint(std::string_view name) {
 
 // Whether a file in a fingerprint's folder was made by this program.
 bool is_ours(std::string_view name) {
-  return ExtentName::parse(name).has_value() || name == IndexLog::kFileName || name.ends_with(".tmp");
+  return ExtentName::parse(name).has_value() || name == IndexLog::kFileName || name == PinFile::kFileName ||
+         name.ends_with(".tmp");
 }
 
 }  // namespace
@@ -53,7 +55,8 @@ Result<DiskScan> scan_folder(platform::FileSystem& fs, const DiskPaths& paths) {
       if (damaged || is_ours(file.name)) {
         std::string path = entry.name + "/" + file.name;
         scan.sizes[path] = file.allocated_bytes;
-        if (!own) scan.others.push_back({std::move(path), file.allocated_bytes, damaged ? 0 : file.modified_seconds});
+        if (!own && file.name != PinFile::kFileName)
+          scan.others.push_back({std::move(path), file.allocated_bytes, damaged ? 0 : file.modified_seconds});
       }
       if (own) scan.own.push_back(std::move(file));
     }

@@ -6,6 +6,7 @@
 //   DIR/known-models            hashes of model files that were read whole before (known_models.h)
 //   DIR/<64 hex>/index.log      one folder a model fingerprint
 //   DIR/<64 hex>/<name>.kvx     extents
+//   DIR/<64 hex>/pins           prefixes that stay (pins.h)
 //   DIR/<64 hex>/*.tmp          being written; removed at start-up
 //   DIR/damaged/                set aside: kept for a look, first to go when room is needed
 //
