@@ -56,7 +56,7 @@ class EngineImpl final : public Engine {
 
   std::unique_ptr<Runtime> rt_;
   const std::int32_t queue_max_;
-  Stepper stepper_;                                // Step thread only,
+  Stepper stepper_;                                 // Step thread only,
   std::vector<std::function<Work(Inside*)>> work_;  // and so is this.
 
   mutable std::mutex mutex_;  // Guards what follows.

@@ -18,9 +18,8 @@ int Slots::take(std::int32_t wanted, std::span<const TokenId> prompt, std::strin
     }
     if (found < 0 || s.used_ns < slots_[static_cast<std::size_t>(found)].used_ns) found = i;
     if (s.salt != salt) continue;
-    const auto common =
-        static_cast<std::size_t>(std::mismatch(prompt.begin(), prompt.end(), s.tokens.begin(), s.tokens.end()).first -
-                                 prompt.begin());
+    const auto common = static_cast<std::size_t>(
+        std::mismatch(prompt.begin(), prompt.end(), s.tokens.begin(), s.tokens.end()).first - prompt.begin());
     if (common > most && 2 * common >= std::min(s.tokens.size(), prompt.size())) alike = i, most = common;
   }
   LODE_CHECK(found >= 0);  // There are as many as sequences.

@@ -23,8 +23,8 @@ class Slots {
  public:
   explicit Slots(std::int64_t count) : slots_(static_cast<std::size_t>(count)) {}
 
-  // The slot for a sequence that is admitted, busy from now on: `wanted`, where it is free; else a free one whose tokens
-  // begin alike in at least half of what it or the prompt has; else the one that was used longest ago.
+  // The slot for a sequence that is admitted, busy from now on: `wanted`, where it is free; else a free one whose
+  // tokens begin alike in at least half of what it or the prompt has; else the one that was used longest ago.
   int take(std::int32_t wanted, std::span<const TokenId> prompt, std::string_view salt);
   void give(int slot, std::span<const TokenId> tokens, std::string_view salt, std::int64_t now_ns);
   std::span<Slot> all() { return slots_; }

@@ -22,12 +22,12 @@ struct Reuse {
   std::int64_t prompt_tokens = 0;
   std::int64_t tokens_reused = 0;
   std::int64_t from_ram = 0, from_disk = 0, from_in_flight = 0;  // Sum: tokens_reused. (in flight: computed for a peer)
-  std::string resume = "none";  // "none", "block", or "checkpoint" (models with recurrent layers).
-  std::string reason;           // What stopped the reuse there: "whole prompt but its last tokens", "nothing
-                                // stored for this prefix", "token 9584 differs", "window state not stored",
-                                // "no checkpoint nearer than token 9216", "evicted", "damaged block", ...
-  double load_ms = 0;           // Time until the last restored byte was in place.
-  std::int64_t differs_at = -1;             // First token that differs from the closest stored prompt; -1: none does.
+  std::string resume = "none";   // "none", "block", or "checkpoint" (models with recurrent layers).
+  std::string reason;            // What stopped the reuse there: "whole prompt but its last tokens", "nothing
+                                 // stored for this prefix", "token 9584 differs", "window state not stored",
+                                 // "no checkpoint nearer than token 9216", "evicted", "damaged block", ...
+  double load_ms = 0;            // Time until the last restored byte was in place.
+  std::int64_t differs_at = -1;  // First token that differs from the closest stored prompt; -1: none does.
   TokenId asked_token = -1, stored_token = -1;  // The two there; -1: unknown.
 };
 
@@ -121,7 +121,7 @@ struct PrefixPage {
 };
 
 struct Purged {
-  std::int64_t blocks = 0;       // That lost copies.
+  std::int64_t blocks = 0;  // That lost copies.
   std::uint64_t ram_bytes = 0, disk_bytes = 0;
   std::int64_t kept_pinned = 0;  // Blocks that stay because of a pin,
   std::int64_t kept_in_use = 0;  // or because a request uses them, or they are being written: ask again.
@@ -129,11 +129,11 @@ struct Purged {
 
 // A prefix that stays: its blocks are not evicted from the SSD, or without one not from RAM.
 struct Pin {
-  BlockKey key, root;           // Of its last block, and of its chain's root: the namespace.
-  std::int64_t blocks = 0;      // Of the prefix; 32 tokens each.
-  std::int64_t wall_seconds = 0;  // When it was pinned.
+  BlockKey key, root;               // Of its last block, and of its chain's root: the namespace.
+  std::int64_t blocks = 0;          // Of the prefix; 32 tokens each.
+  std::int64_t wall_seconds = 0;    // When it was pinned.
   std::vector<std::int64_t> first;  // [groups] first block that is needed of each, to resume at its end.
-  std::string name;             // What the client calls it; a slot file's is "slot:" and its name.
+  std::string name;                 // What the client calls it; a slot file's is "slot:" and its name.
 };
 struct Pinned {
   BlockKey key;

@@ -147,8 +147,7 @@ std::optional<DiskIndex::Handle> DiskIndex::dependent(const Extent& extent, cons
     const auto [from, to] = by_parent_.equal_range(before);
     for (auto i = from; i != to; ++i) {
       const Extent& other = *i->second;
-      if (other.keys.front() == key && !whole_history[other.name.group] && !spared.contains(&other) &&
-          other.pins == 0)
+      if (other.keys.front() == key && !whole_history[other.name.group] && !spared.contains(&other) && other.pins == 0)
         return i->second;
     }
     before = key;
@@ -175,8 +174,7 @@ std::optional<DiskIndex::Handle> DiskIndex::victim(const BlockKey& parent, const
     for (const BlockKey& k : found->keys) {
       const auto [from, to] = by_parent_.equal_range(k);
       for (auto i = from; i != to && !child; ++i) {
-        if (i->second != found && i->second->name.group == found->name.group && !kept(*i->second))
-          child = i->second;
+        if (i->second != found && i->second->name.group == found->name.group && !kept(*i->second)) child = i->second;
       }
       if (child) break;
     }

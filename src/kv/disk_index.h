@@ -85,7 +85,7 @@ class DiskIndex {
   std::list<Extent> lru_;
   std::unordered_map<ExtentName, Handle, ExtentNameHash> by_name_;
   std::unordered_map<BlockKey, Node, BlockKeyHash> nodes_;
-  std::unordered_multimap<BlockKey, Handle, BlockKeyHash> by_parent_;  // Key: Extent::parent.
+  std::unordered_multimap<BlockKey, Handle, BlockKeyHash> by_parent_;                      // Key: Extent::parent.
   std::unordered_map<BlockKey, std::array<std::int32_t, kGroupsMax>, BlockKeyHash> pins_;  // [groups]
 };
 

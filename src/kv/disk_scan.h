@@ -27,8 +27,8 @@ struct FolderContents {
 FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, const LogReplay& replay,
                            DiskIndex& index);
 
-// The header of an extent of at least so many bytes. not_found, resource_exhausted: it could not be looked at; else it is
-// damaged.
+// The header of an extent of at least so many bytes. not_found, resource_exhausted: it could not be looked at; else it
+// is damaged.
 Result<ExtentHeader> read_extent_header(platform::FileSystem& fs, const std::filesystem::path& path,
                                         std::uint64_t file_bytes);
 

@@ -32,7 +32,12 @@ constexpr std::int64_t kDaySeconds = 86'400;
 class DiskTierImpl final : public DiskTier {
  public:
   DiskTierImpl(const DiskConfig& config, platform::FileSystem& fs, platform::Clock& clock)
-      : config_(config), paths_(config), fs_(fs), clock_(clock), day_(clock.wall_seconds() / kDaySeconds), removals_(clock) {
+      : config_(config),
+        paths_(config),
+        fs_(fs),
+        clock_(clock),
+        day_(clock.wall_seconds() / kDaySeconds),
+        removals_(clock) {
     for (std::uint32_t g = 0; g < config.groups.size(); ++g)
       layouts_.push_back(layout_id(GroupId{g}, config.groups[g]));
   }
@@ -117,9 +122,9 @@ class DiskTierImpl final : public DiskTier {
   std::int64_t free_bytes_at_ns_ = -kSpaceAgeNs;
   std::int64_t day_;
   RemovalLog removals_;
-  std::vector<Pin> pins_;                // Of this model; those of other KV types too, which are nowhere in the index.
+  std::vector<Pin> pins_;                 // Of this model; those of other KV types too, which are nowhere in the index.
   std::uint64_t other_pinned_bytes_ = 0;  // Allocated, of files that are in no index here.
-  std::string read_only_;  // Why, where this is no writer.
+  std::string read_only_;                 // Why, where this is no writer.
   bool damage_reported_ = false, trouble_reported_ = false;
   std::unique_ptr<DiskWriter> writer_;  // nullptr: read-only.
   std::unique_ptr<DiskReader> reader_;
@@ -446,11 +451,12 @@ Status DiskTierImpl::pin(const Pin& pin) {
   const std::uint64_t after = pinned_bytes();
   if (after > pin_bytes_max()) {
     mark_pins();
-    return Status::exhausted(fmt::format(
-        "pinning these {} tokens would keep {} more on the SSD, {} with what is pinned already; pins may take {}, three "
-        "quarters of the quota of {}: unpin something or raise --kv-disk-max",
-        pin.blocks * kBlockTokens, format_size(after - before), format_size(after), format_size(pin_bytes_max()),
-        format_size(config_.quota_bytes)));
+    return Status::exhausted(
+        fmt::format("pinning these {} tokens would keep {} more on the SSD, {} with what is pinned already; pins may "
+                    "take {}, three "
+                    "quarters of the quota of {}: unpin something or raise --kv-disk-max",
+                    pin.blocks * kBlockTokens, format_size(after - before), format_size(after),
+                    format_size(pin_bytes_max()), format_size(config_.quota_bytes)));
   }
   pins_.push_back(pin);
   const Status stored = store_pins();

@@ -105,8 +105,8 @@ class DiskTier {
 
   // Removes every extent all of whose blocks are among `keys`, but no pinned one. Returns their allocated bytes.
   virtual std::uint64_t purge(std::span<const BlockKey> keys) = 0;
-  // Extents that hold a block in [pin.first[group], pin.blocks) of this chain stay until unpin(), also over restarts and
-  // while other models run. All of them are stored. Errors: exhausted (more than pin_bytes_max() pinned; nothing
+  // Extents that hold a block in [pin.first[group], pin.blocks) of this chain stay until unpin(), also over restarts
+  // and while other models run. All of them are stored. Errors: exhausted (more than pin_bytes_max() pinned; nothing
   // changes), io_error and the like (the pins' file cannot be written; nothing changes), unsupported (read-only).
   virtual Status pin(const Pin& pin) = 0;
   virtual Status unpin(const BlockKey& key) = 0;  // not_found: it was not pinned.

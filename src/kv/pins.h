@@ -19,7 +19,7 @@ namespace lode::kv {
 class PinFile {
  public:
   static constexpr std::string_view kFileName = "pins";
-  static constexpr std::size_t kPinsMax = 1024;     // 280 KiB.
+  static constexpr std::size_t kPinsMax = 1024;      // 280 KiB.
   static constexpr std::size_t kNameBytesMax = 128;  // Longer names are cut.
 
   PinFile(platform::FileSystem& fs, const std::filesystem::path& folder) : fs_(fs), folder_(folder) {}

@@ -32,8 +32,8 @@ ResumePoints find_resume(const Sequence& seq, std::int64_t blocks_max, std::span
     bool stored = true, in_flight = true, history = true, history_in_flight = true, no_state = true;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const Copy& c = b.copies[g];
-      const bool have = (tiers != Tiers::disk && c.state != CopyState::none) ||
-                        (tiers != Tiers::ram && on_disk(disk, c));
+      const bool have =
+          (tiers != Tiers::disk && c.state != CopyState::none) || (tiers != Tiers::ram && on_disk(disk, c));
       runs[g].stored = have ? runs[g].stored + 1 : 0;
       // A peer publishes every block that it computes, but states only where it has planned to.
       const bool promised = peer && (groups[g].kind != Kind::checkpoint || b.owner->plan.contains(end));

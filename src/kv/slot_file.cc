@@ -17,8 +17,8 @@ constexpr std::size_t kTextBytesMax = 4096;
 constexpr std::size_t kLeast = 8 + 4 + 32 + 5 * 4 + 8 + 8 + 8;
 constexpr std::size_t kMost = kLeast + 5 * kTextBytesMax + SlotFile::kTokensMax * (sizeof(TokenId) + 1);
 
-std::string RootInputs::*const kTexts[] = {&RootInputs::k_type, &RootInputs::v_type, &RootInputs::numerics_id,
-                                           &RootInputs::placement, &RootInputs::rope};
+std::string RootInputs::* const kTexts[] = {&RootInputs::k_type, &RootInputs::v_type, &RootInputs::numerics_id,
+                                            &RootInputs::placement, &RootInputs::rope};
 
 bool get_text(ByteReader& r, std::string& out) {
   const auto bytes = r.get<std::uint32_t>();
@@ -58,8 +58,9 @@ Result<SlotFile> parse_slot_file(std::span<const std::byte> bytes) {
   ByteReader r(bytes);
   if (r.get<std::array<char, 8>>() != kMagic) return bad("it does not begin with LODESLT1");
   if (const auto version = r.get<std::uint32_t>(); version != kFormatVersion)
-    return Status::unsupported(fmt::format(
-        "the slot file was saved in KV format {}, this version has {}: send its prompt again", version, kFormatVersion));
+    return Status::unsupported(
+        fmt::format("the slot file was saved in KV format {}, this version has {}: send its prompt again", version,
+                    kFormatVersion));
   ByteReader sum(bytes.last(8));
   if (sum.get<std::uint64_t>() != checksum(bytes.first(bytes.size() - 8))) return bad("its checksum does not agree");
   SlotFile slot;

@@ -1,5 +1,6 @@
 // A slot file: the tokens that a slot had computed, as the keys of their blocks, with all that proves what they belong
-// to. It holds no KV: that lies in the tiers under those keys. Owns nothing. Any thread. docs/kv-format.md has the bytes.
+// to. It holds no KV: that lies in the tiers under those keys. Owns nothing. Any thread. docs/kv-format.md has the
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +18,9 @@ namespace lode::kv {
 struct SlotFile {
   static constexpr std::size_t kTokensMax = 1u << 24;  // 64 MiB of ids: no context is longer.
 
-  RootInputs root;                // Without its salt: `keys` prove that.
+  RootInputs root;  // Without its salt: `keys` prove that.
   std::vector<TokenId> tokens;
-  std::vector<BlockKey> keys;     // Of its full blocks.
+  std::vector<BlockKey> keys;  // Of its full blocks.
 };
 
 // Replaces the file. Mode 0600; whole or not at all. The bytes that it has.

@@ -123,8 +123,9 @@ class Store {
   virtual void poll() = 0;  // Each step, and at least ten times a second while idle.
   // Seals and writes all published blocks; at shutdown. False: the deadline passed first.
   virtual bool flush(std::int64_t timeout_ms) = 0;
-  // ---- Questions and orders about what is stored, under one salt each (catalog.h). Nothing here computes, reads blocks
-  // or changes what a request would get, but for purge, pin and unpin. Prompts longer than the context are `invalid`.
+  // ---- Questions and orders about what is stored, under one salt each (catalog.h). Nothing here computes, reads
+  // blocks or changes what a request would get, but for purge, pin and unpin. Prompts longer than the context are
+  // `invalid`.
 
   // What a request with this prompt would reuse, and what stops it there.
   virtual Result<Explanation> explain(std::span<const TokenId> prompt, std::string_view salt) = 0;

@@ -140,7 +140,8 @@ std::optional<StoreImpl::Node> StoreImpl::find_node(const BlockKey& key, std::st
 
 // ---- why
 
-// A sequence that is not live, over the part of the prompt that is known: what a request would find, without its traces.
+// A sequence that is not live, over the part of the prompt that is known: what a request would find, without its
+// traces.
 Sequence& StoreImpl::probe(std::span<const TokenId> tokens, std::string_view salt) {
   if (!probe_) probe_ = std::make_unique<Sequence>(config_.groups.size(), blocks_max_);
   Sequence& seq = *probe_;

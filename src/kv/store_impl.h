@@ -2,8 +2,8 @@
 // hand in their own disk tier and keys. Owns everything. Step thread only.
 //
 // Files: store.cc (open, close, memory, flush), store_open.cc (prefix lookup, peers), store_step.cc (grow, view,
-// commit), store_state.cc (recurrent states, checkpoints), store_restore.cc (loads, damage), store_catalog.cc (what is stored and why not, purges),
-// store_pins.cc (pins, chains).
+// commit), store_state.cc (recurrent states, checkpoints), store_restore.cc (loads, damage), store_catalog.cc (what is
+// stored and why not, purges), store_pins.cc (pins, chains).
 #pragma once
 
 #include <array>
@@ -28,8 +28,8 @@ namespace lode::kv {
 
 // What tests replace.
 struct StoreParts {
-  std::unique_ptr<DiskTier> disk;  // nullptr: RAM alone.
-  std::string disk_note;           // Why, if a disk tier was asked for.
+  std::unique_ptr<DiskTier> disk;        // nullptr: RAM alone.
+  std::string disk_note;                 // Why, if a disk tier was asked for.
   std::unique_ptr<RemovalLog> removals;  // Made by create().
   BlockKey (*root_key)(const RootInputs&) = &kv::root_key;
   BlockKey (*child_key)(const BlockKey&, std::span<const TokenId, kBlockTokens>) = &kv::child_key;

@@ -85,7 +85,8 @@ Result<Pinned> StoreImpl::pin(std::span<const TokenId> tokens, std::string_view 
     LODE_RETURN_IF_ERROR(disk_->pin(pin));
     return out;
   }
-  const auto same = std::find_if(ram_pins_.begin(), ram_pins_.end(), [&](const auto& p) { return p.pin.key == pin.key; });
+  const auto same =
+      std::find_if(ram_pins_.begin(), ram_pins_.end(), [&](const auto& p) { return p.pin.key == pin.key; });
   if (same != ram_pins_.end()) {
     same->pin.name = name;
     return out;

@@ -230,8 +230,8 @@ std::variant<Target, ApiError> read_target(const Json& body, App& app, const eng
   fields.string("cache_salt", out.salt, 1024);
   fields.string("name", out.name, 128);
   if (fields.error()) return *fields.error();
-  const bool names = fields.find("messages") != nullptr || fields.find("prompt") != nullptr ||
-                     fields.find("tokens") != nullptr;
+  const bool names =
+      fields.find("messages") != nullptr || fields.find("prompt") != nullptr || fields.find("tokens") != nullptr;
   if (!out.key && (names || needed == Needed::yes)) {
     auto read = read_stored_prompt(body, app.grammars(), engine.info().context_max, chat);
     if (auto* error = std::get_if<ApiError>(&read)) return std::move(*error);
@@ -294,22 +294,22 @@ void cache_list(App& app, const ExchangePtr& exchange) {
   const std::string salt = salt_for(app, request.api_key, query_field(request, "cache_salt"));
   work_inside(*engine, exchange,
               [=, limit = *limit, offset = *offset](engine::Inside& inside) -> std::optional<Finish> {
-    auto page = std::make_shared<kv::PrefixPage>(inside.store.list(salt, offset, limit));
-    auto pins = std::make_shared<std::vector<kv::Pin>>(inside.store.pins(salt));
-    return [=] {
-      Json out;
-      out["object"] = "list";
-      out["model"] = engine->info().model_name;
-      out["data"] = Json::array();
-      for (const auto& p : page->prefixes) out["data"].push_back(prefix_json(p, engine->tokenizer()));
-      out["offset"] = offset;
-      out["total"] = page->total;
-      out["truncated"] = page->truncated;
-      out["pins"] = Json::array();
-      for (const auto& pin : *pins) out["pins"].push_back(pin_json(pin));
-      answer_json(exchange, out);
-    };
-  });
+                auto page = std::make_shared<kv::PrefixPage>(inside.store.list(salt, offset, limit));
+                auto pins = std::make_shared<std::vector<kv::Pin>>(inside.store.pins(salt));
+                return [=] {
+                  Json out;
+                  out["object"] = "list";
+                  out["model"] = engine->info().model_name;
+                  out["data"] = Json::array();
+                  for (const auto& p : page->prefixes) out["data"].push_back(prefix_json(p, engine->tokenizer()));
+                  out["offset"] = offset;
+                  out["total"] = page->total;
+                  out["truncated"] = page->truncated;
+                  out["pins"] = Json::array();
+                  for (const auto& pin : *pins) out["pins"].push_back(pin_json(pin));
+                  answer_json(exchange, out);
+                };
+              });
 }
 
 void cache_explain(App& app, const ExchangePtr& exchange) {
@@ -337,30 +337,30 @@ void cache_pin(App& app, const ExchangePtr& exchange) {
   const auto deadline = Clock::now() + kPinWait;
   with_target(app, exchange, Needed::yes,
               [=](engine::Inside& inside, const Json&, Target& target) -> std::optional<Finish> {
-    if (target.key && target.ids.empty()) {
-      auto ids = inside.store.tokens_of(*target.key, target.salt);
-      if (!ids.ok()) return refuse_with(exchange, from_status(ids.status()));
-      target.ids = std::move(*ids);
-    }
-    const auto pinned = inside.store.pin(target.ids, target.salt, target.name);
-    if (pinned.status().code() == Code::unavailable && Clock::now() < deadline) return std::nullopt;
-    if (!pinned.ok()) return refuse_with(exchange, from_status(pinned.status()));
-    return answer_with(exchange, {{"object", "cache.pin"},
-                                  {"key", kv::hex(pinned->key)},
-                                  {"tokens", pinned->tokens},
-                                  {"bytes", pinned->bytes}});
-  });
+                if (target.key && target.ids.empty()) {
+                  auto ids = inside.store.tokens_of(*target.key, target.salt);
+                  if (!ids.ok()) return refuse_with(exchange, from_status(ids.status()));
+                  target.ids = std::move(*ids);
+                }
+                const auto pinned = inside.store.pin(target.ids, target.salt, target.name);
+                if (pinned.status().code() == Code::unavailable && Clock::now() < deadline) return std::nullopt;
+                if (!pinned.ok()) return refuse_with(exchange, from_status(pinned.status()));
+                return answer_with(exchange, {{"object", "cache.pin"},
+                                              {"key", kv::hex(pinned->key)},
+                                              {"tokens", pinned->tokens},
+                                              {"bytes", pinned->bytes}});
+              });
 }
 
 void cache_unpin(App& app, const ExchangePtr& exchange) {
   with_target(app, exchange, Needed::no,
               [=](engine::Inside& inside, const Json&, Target& target) -> std::optional<Finish> {
-    const auto key = find_pin(inside.store, target);
-    if (!key) return refuse_with(exchange, no_pin());
-    const Status unpinned = inside.store.unpin(*key, target.salt);
-    if (!unpinned.ok()) return refuse_with(exchange, from_status(unpinned));
-    return answer_with(exchange, {{"object", "cache.unpin"}, {"key", kv::hex(*key)}});
-  });
+                const auto key = find_pin(inside.store, target);
+                if (!key) return refuse_with(exchange, no_pin());
+                const Status unpinned = inside.store.unpin(*key, target.salt);
+                if (!unpinned.ok()) return refuse_with(exchange, from_status(unpinned));
+                return answer_with(exchange, {{"object", "cache.unpin"}, {"key", kv::hex(*key)}});
+              });
 }
 
 void cache_purge(App& app, const ExchangePtr& exchange) {
@@ -368,27 +368,27 @@ void cache_purge(App& app, const ExchangePtr& exchange) {
   auto sum = std::make_shared<kv::Purged>();
   with_target(app, exchange, Needed::no,
               [=](engine::Inside& inside, const Json& body, Target& target) -> std::optional<Finish> {
-    Fields fields(body);
-    bool all = false, include_pinned = false;
-    fields.boolean("all", all);
-    fields.boolean("include_pinned", include_pinned);
-    if (!fields.error() && all == target.key.has_value())
-      fields.fail("key", "say what to purge: 'key', or 'all': true for everything under this salt");
-    if (fields.error()) return refuse_with(exchange, *fields.error());
-    if (include_pinned)
-      for (const kv::Pin& pin : inside.store.pins(target.salt))
-        if (!target.key || pin.key == *target.key) (void)inside.store.unpin(pin.key, target.salt);
-    const kv::Purged purged = inside.store.purge(target.salt, target.key);
-    sum->blocks += purged.blocks;
-    sum->ram_bytes += purged.ram_bytes;
-    sum->disk_bytes += purged.disk_bytes;
-    if (purged.kept_in_use > 0 && Clock::now() < deadline) return std::nullopt;  // Writes end soon.
-    return answer_with(exchange, {{"object", "cache.purge"},
-                                  {"blocks", sum->blocks},
-                                  {"bytes", {{"ram", sum->ram_bytes}, {"disk", sum->disk_bytes}}},
-                                  {"kept_pinned", purged.kept_pinned},
-                                  {"kept_in_use", purged.kept_in_use}});
-  });
+                Fields fields(body);
+                bool all = false, include_pinned = false;
+                fields.boolean("all", all);
+                fields.boolean("include_pinned", include_pinned);
+                if (!fields.error() && all == target.key.has_value())
+                  fields.fail("key", "say what to purge: 'key', or 'all': true for everything under this salt");
+                if (fields.error()) return refuse_with(exchange, *fields.error());
+                if (include_pinned)
+                  for (const kv::Pin& pin : inside.store.pins(target.salt))
+                    if (!target.key || pin.key == *target.key) (void)inside.store.unpin(pin.key, target.salt);
+                const kv::Purged purged = inside.store.purge(target.salt, target.key);
+                sum->blocks += purged.blocks;
+                sum->ram_bytes += purged.ram_bytes;
+                sum->disk_bytes += purged.disk_bytes;
+                if (purged.kept_in_use > 0 && Clock::now() < deadline) return std::nullopt;  // Writes end soon.
+                return answer_with(exchange, {{"object", "cache.purge"},
+                                              {"blocks", sum->blocks},
+                                              {"bytes", {{"ram", sum->ram_bytes}, {"disk", sum->disk_bytes}}},
+                                              {"kept_pinned", purged.kept_pinned},
+                                              {"kept_in_use", purged.kept_in_use}});
+              });
 }
 
 }  // namespace lode::serve

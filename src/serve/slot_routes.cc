@@ -102,10 +102,11 @@ Status pin_slot(kv::Store& store, const Action& action, std::span<const TokenId>
 std::optional<Finish> save(App& app, engine::Inside& inside, const ExchangePtr& exchange, const Action& action) {
   const kv::StoreStats stats = inside.store.stats();
   if (stats.disk.mode.empty())
-    return refuse(exchange, Status::unsupported(fmt::format(
-                                "a slot file names blocks on the SSD, and there is no SSD tier{}{}; start the server with "
-                                "--kv-disk DIR",
-                                stats.disk_note.empty() ? "" : ": ", stats.disk_note)));
+    return refuse(exchange,
+                  Status::unsupported(fmt::format(
+                      "a slot file names blocks on the SSD, and there is no SSD tier{}{}; start the server with "
+                      "--kv-disk DIR",
+                      stats.disk_note.empty() ? "" : ": ", stats.disk_note)));
   engine::Slot* slot = free_slot(inside, action);
   if (slot == nullptr) return when_busy(exchange, action);
   auto file = std::make_shared<kv::SlotFile>();
@@ -130,8 +131,9 @@ std::optional<Finish> save(App& app, engine::Inside& inside, const ExchangePtr& 
     }
   }
   return [&app, exchange, action, file, stored] {
-    work_on_worker(app, exchange,
-                   [exchange, action, file, stored](const std::string&) { return write_slot(exchange, action, *file, stored); });
+    work_on_worker(app, exchange, [exchange, action, file, stored](const std::string&) {
+      return write_slot(exchange, action, *file, stored);
+    });
   };
 }
 
@@ -149,7 +151,8 @@ std::optional<Finish> restore_inside(engine::Inside& inside, const ExchangePtr& 
     const auto chain = inside.store.chain(file.tokens, action.salt, kv::Store::Write::no);
     if (!chain.ok()) return refuse(exchange, chain.status());
     if (chain->keys != file.keys)
-      return refuse(exchange, Status::corrupt("the slot file's keys are not those of its tokens here; nothing was changed"));
+      return refuse(exchange,
+                    Status::corrupt("the slot file's keys are not those of its tokens here; nothing was changed"));
     stored = chain->stored * kv::kBlockTokens;
     const bool whole = chain->stored == static_cast<std::int64_t>(chain->keys.size());
     restored = whole ? static_cast<std::int64_t>(file.tokens.size()) : stored;
@@ -175,7 +178,8 @@ void restore(App& app, engine::Engine& engine, const ExchangePtr& exchange, cons
   work_on_worker(app, exchange, [&engine, exchange, action](const std::string&) -> Finish {
     auto read = kv::read_slot_file(platform::real_file_system(), action.path());
     if (read.status().code() == Code::not_found)
-      return refuse(exchange, Status::not_found(fmt::format("there is no slot file '{}'; nothing was changed", action.filename)));
+      return refuse(exchange,
+                    Status::not_found(fmt::format("there is no slot file '{}'; nothing was changed", action.filename)));
     if (!read.ok()) {
       ApiError error = from_status(read.status());
       error.http_status = 400;  // The client named it.
@@ -240,7 +244,8 @@ std::variant<Action, ApiError> read_action(const Json& body, const std::string& 
   return out;
 }
 
-void start(App& app, engine::Engine& engine, const ExchangePtr& exchange, const Action& action, const std::string& what) {
+void start(App& app, engine::Engine& engine, const ExchangePtr& exchange, const Action& action,
+           const std::string& what) {
   if (what == "restore") return restore(app, engine, exchange, action);
   if (what == "save")
     return work_inside(engine, exchange, [&app, exchange, action](engine::Inside& inside) {
@@ -296,10 +301,11 @@ void slot_action(App& app, const ExchangePtr& exchange) {
     return answer_error(exchange, invalid_field("action", "'action' must be save, restore or erase"));
   const std::string base = app.options().slot_save_path;
   if (what != "erase" && base.empty())
-    return answer_error(exchange, {.http_status = 501,
-                                   .message = "this server saves no slots: start it with --slot-save-path DIR. (Prompts "
-                                              "are kept without it, see --kv-disk.)",
-                                   .type = "not_supported_error"});
+    return answer_error(exchange,
+                        {.http_status = 501,
+                         .message = "this server saves no slots: start it with --slot-save-path DIR. (Prompts "
+                                    "are kept without it, see --kv-disk.)",
+                         .type = "not_supported_error"});
   const auto compute = [&app, engine, exchange, what, api_key, slot = *slot, base](const Json& body) -> Finish {
     auto read = read_action(body, what);
     if (const auto* error = std::get_if<ApiError>(&read)) return refuse(exchange, *error);

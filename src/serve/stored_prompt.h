@@ -35,8 +35,8 @@ struct StoredPrompt {
   Json part_of(std::int64_t token, const text::Tokenizer& tokenizer) const;
 };
 
-// `messages` (as /v1/chat/completions takes them; needs `chat`), `prompt` (as /v1/completions; one) or `tokens`, an array
-// of ids.
+// `messages` (as /v1/chat/completions takes them; needs `chat`), `prompt` (as /v1/completions; one) or `tokens`, an
+// array of ids.
 std::variant<StoredPrompt, ApiError> read_stored_prompt(const Json& body, text::grammar::GrammarStore& grammars,
                                                         std::int64_t context_max,
                                                         const std::optional<ChatContext>& chat);
