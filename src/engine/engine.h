@@ -48,6 +48,7 @@ struct EngineInfo {
   std::int64_t context_max = 0, context_trained = 0, vocab = 0, chunk = 0, parameters = 0, file_bytes = 0;
   int threads = 0, slots = 0;
   std::string fingerprint;    // Hex.
+  std::string kv_folder;      // Of the SSD tier; empty: there is none.
   std::string plan_text;      // The planner's table, notes and warnings.
   std::string chat_template;  // Empty: none in the file.
   std::vector<std::string>

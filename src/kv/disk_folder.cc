@@ -29,6 +29,18 @@ bool is_ours(std::string_view name) {
 
 }  // namespace
 
+std::optional<std::array<std::uint8_t, 32>> parse_fingerprint(std::string_view hex_digits) {
+  std::array<std::uint8_t, 32> out{};
+  if (hex_digits.size() != 2 * out.size()) return std::nullopt;
+  const auto value = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const int high = value(hex_digits[2 * i]), low = value(hex_digits[2 * i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    out[i] = static_cast<std::uint8_t>(high * 16 + low);
+  }
+  return out;
+}
+
 DiskPaths::DiskPaths(const DiskConfig& config)
     : dir(config.dir), own_name(hex(BlockKey{config.model_fingerprint})), own(dir / own_name) {}
 

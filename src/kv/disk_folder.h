@@ -13,8 +13,10 @@
 // Anything else is not ours: neither counted nor touched.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,6 +27,9 @@
 #include "platform/file_system.h"
 
 namespace lode::kv {
+
+// The model whose folder has this name; nothing: it is none of a model.
+std::optional<std::array<std::uint8_t, 32>> parse_fingerprint(std::string_view name);
 
 struct DiskPaths {
   explicit DiskPaths(const DiskConfig& config);

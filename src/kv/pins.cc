@@ -36,18 +36,6 @@ bool parse_record(ByteReader& r, Pin& pin) {
   return std::all_of(pin.first.begin(), pin.first.end(), [&](std::int64_t f) { return f >= 0 && f <= pin.blocks; });
 }
 
-std::optional<std::array<std::uint8_t, 32>> fingerprint_of(std::string_view hex_digits) {
-  std::array<std::uint8_t, 32> out{};
-  if (hex_digits.size() != 2 * out.size()) return std::nullopt;
-  const auto value = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const int high = value(hex_digits[2 * i]), low = value(hex_digits[2 * i + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    out[i] = static_cast<std::uint8_t>(high * 16 + low);
-  }
-  return out;
-}
-
 // Which blocks of one folder its pins need, by group.
 class FolderPins {
  public:
@@ -150,7 +138,7 @@ std::uint64_t spare_pinned(platform::FileSystem& fs, const std::filesystem::path
   };
   for (const OtherFile& file : others) {
     const auto [folder, name] = split(file);
-    const auto fingerprint = fingerprint_of(folder);
+    const auto fingerprint = parse_fingerprint(folder);
     if (!fingerprint || !name) continue;
     auto at = folders.find(folder);
     if (at == folders.end()) at = folders.try_emplace(folder, fs, dir / folder, *fingerprint).first;

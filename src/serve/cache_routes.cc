@@ -7,6 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "kv/elsewhere.h"
+#include "platform/file_system.h"
 #include "serve/fields.h"
 #include "serve/route_tools.h"
 #include "serve/stored_prompt.h"
@@ -190,24 +192,62 @@ struct Question {
   std::vector<Other> others;
 };
 
-std::optional<Finish> explain_inside(engine::Inside& inside, const engine::Engine& engine, const ExchangePtr& exchange,
-                                     const std::shared_ptr<const Question>& question) {
+// What the folder holds of the prompt for other models and KV types. On a worker.
+void add_other_models(const engine::EngineInfo& info, const kv::RootInputs& root, const Question& question,
+                      std::int64_t reused, Json& elsewhere) {
+  if (info.kv_folder.empty()) return;
+  for (const auto& other :
+       kv::find_elsewhere(platform::real_file_system(), info.kv_folder, root, question.prompt.ids)) {
+    if (other.tokens <= reused) continue;
+    Json one;
+    one["where"] = other.same_model ? "other KV types" : "another model";
+    if (!other.same_model) one["fingerprint"] = other.fingerprint;
+    one["k_type"] = other.k_type;
+    one["v_type"] = other.v_type;
+    one["tokens_stored"] = other.tokens;
+    elsewhere.push_back(std::move(one));
+  }
+}
+
+// What one look into the store has found.
+struct Found {
+  kv::Explanation here;
+  kv::RootInputs root;
+  Json elsewhere = Json::array();
+};
+
+Json whole_explanation(const engine::Engine& engine, const Question& question, Found& found) {
+  Json out = explanation_json(found.here, question.prompt, engine.tokenizer());
+  if (found.here.stop != kv::Stop::whole) {
+    if (!found.elsewhere.empty())
+      out["reason"] = out["reason"].get<std::string>() + "; more of it is stored under another salt";
+    const std::size_t salts = found.elsewhere.size();
+    add_other_models(engine.info(), found.root, question, found.here.reuse.tokens_reused, found.elsewhere);
+    if (found.elsewhere.size() > salts)
+      out["reason"] = out["reason"].get<std::string>() + "; more of it is stored for " +
+                      found.elsewhere.back()["where"].get<std::string>();
+  }
+  out["elsewhere"] = std::move(found.elsewhere);
+  return out;
+}
+
+std::optional<Finish> explain_inside(App& app, engine::Inside& inside, const engine::Engine& engine,
+                                     const ExchangePtr& exchange, const std::shared_ptr<const Question>& question) {
   auto explained = inside.store.explain(question->prompt.ids, question->salt);
   if (!explained.ok()) return refuse_with(exchange, from_status(explained.status()));
-  auto answer = std::make_shared<kv::Explanation>(std::move(*explained));
-  Json elsewhere = Json::array();
+  auto found = std::make_shared<Found>();
+  found->here = std::move(*explained);
+  found->root = inside.store.root_inputs(question->salt);
   for (const Other& other : question->others) {
     if (other.salt == question->salt) continue;
     const auto there = inside.store.explain(question->prompt.ids, other.salt);
-    if (there.ok() && there->reuse.tokens_reused > answer->reuse.tokens_reused)
-      elsewhere.push_back({{"where", other.words}, {"tokens_reused", there->reuse.tokens_reused}});
+    if (there.ok() && there->reuse.tokens_reused > found->here.reuse.tokens_reused)
+      found->elsewhere.push_back({{"where", other.words}, {"tokens_reused", there->reuse.tokens_reused}});
   }
-  return [exchange, question, answer, elsewhere = std::move(elsewhere), &engine] {
-    Json out = explanation_json(*answer, question->prompt, engine.tokenizer());
-    if (!elsewhere.empty() && answer->stop != kv::Stop::whole)
-      out["reason"] = out["reason"].get<std::string>() + "; more of it is stored under another salt";
-    out["elsewhere"] = elsewhere;
-    answer_json(exchange, out);
+  return [&app, exchange, question, found, &engine] {
+    work_on_worker(app, exchange, [exchange, question, found, &engine](const std::string&) {
+      return answer_with(exchange, whole_explanation(engine, *question, *found));
+    });
   };
 }
 
@@ -325,9 +365,9 @@ void cache_explain(App& app, const ExchangePtr& exchange) {
     Fields fields(body);
     question->others = read_others(fields, app, api_key, question->prompt.salt);
     if (fields.error()) return refuse_with(exchange, *fields.error());
-    return [engine, exchange, question] {
-      work_inside(*engine, exchange, [engine, exchange, question](engine::Inside& inside) {
-        return explain_inside(inside, *engine, exchange, question);
+    return [&app, engine, exchange, question] {
+      work_inside(*engine, exchange, [&app, engine, exchange, question](engine::Inside& inside) {
+        return explain_inside(app, inside, *engine, exchange, question);
       });
     };
   });

@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kNameBytesMax = 120;
 // For a slot to become free, and for its blocks to reach the SSD.
 constexpr std::chrono::seconds kWait{30};
+constexpr double kEraseWaitMs = 2000;  // For writes of what is to be erased to end.
 
 struct Action {
   int slot = 0;
@@ -154,7 +155,9 @@ std::optional<Finish> restore_inside(engine::Inside& inside, const ExchangePtr& 
       return refuse(exchange,
                     Status::corrupt("the slot file's keys are not those of its tokens here; nothing was changed"));
     stored = chain->stored * kv::kBlockTokens;
-    const bool whole = chain->stored == static_cast<std::int64_t>(chain->keys.size());
+    // A state of recurrent layers may lie before the last block: as much as there was when the slot was saved.
+    const bool whole =
+        !chain->keys.empty() ? stored > 0 && inside.store.tokens_of(chain->keys.back(), action.salt).ok() : true;
     restored = whole ? static_cast<std::int64_t>(file.tokens.size()) : stored;
     if (stored == 0 && !chain->keys.empty())
       return refuse(exchange, Status::not_found(fmt::format(
@@ -208,7 +211,7 @@ std::optional<Finish> erase(engine::Inside& inside, const ExchangePtr& exchange,
     for (auto key = chain->keys.rbegin(); key != chain->keys.rend(); ++key) {
       if (!inside.store.tokens_of(*key, action.salt).ok()) continue;
       const kv::Purged purged = inside.store.purge(action.salt, *key);
-      if (purged.kept_in_use > 0 && !action.late()) return std::nullopt;  // Being written, or another's.
+      if (purged.kept_in_use > 0 && action.ms() < kEraseWaitMs) return std::nullopt;  // Being written, or another's.
       break;
     }
     erased = slot->tokens.size();
