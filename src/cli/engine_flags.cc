@@ -49,7 +49,6 @@ constexpr Refusal kRefusals[] = {
     {"--expert-ram", "--expert-ram", "", "there is no expert cache yet"},
     {"--draft", "--draft", "off", "there is no drafting yet"},
     {"--fit-target", "--fit-target", "", "--memory bounds what is used"},
-    {"--slot-save-path", "--slot-save-path", "", "prompts are kept automatically, see --kv-disk"},
 };
 
 void refuse(CLI::App& command, const Refusal& refusal) {

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/request.h"
+#include "engine/slots.h"
 #include "gguf/gguf.h"
 #include "kernels/device.h"
 #include "kernels/kernels.h"
@@ -48,6 +50,7 @@ struct EngineInfo {
   std::int64_t context_max = 0, context_trained = 0, vocab = 0, chunk = 0, parameters = 0, file_bytes = 0;
   int threads = 0, slots = 0;
   std::string fingerprint;    // Hex.
+  std::string kv_folder;      // Of the SSD tier; empty: there is none.
   std::string plan_text;      // The planner's table, notes and warnings.
   std::string chat_template;  // Empty: none in the file.
   std::vector<std::string>
@@ -59,6 +62,12 @@ struct EngineStats {
   kv::StoreStats kv;
   std::int64_t slots_busy = 0, queued = 0, steps = 0, tokens_prefilled = 0, tokens_generated = 0, requests = 0,
                requests_failed = 0, requests_cancelled = 0, preemptions = 0;
+};
+
+// What work on the step thread may touch.
+struct Inside {
+  kv::Store& store;
+  Slots& slots;
 };
 
 class Engine {
@@ -76,6 +85,13 @@ class Engine {
   // The request ends within one step; its sink gets `finished` with FinishReason::cancelled. Unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;
   virtual EngineStats stats() const = 0;
+  // Runs `work` on the step thread between two steps, some milliseconds at most, again after each step or 5 ms until it
+  // says that it is done. Every call gets an end: work that is left when the engine stops is called with nullptr, once.
+  // Errors: unavailable (stopping); then it is never called.
+  enum class Work : std::uint8_t { done, again };
+  virtual Status run_inside(std::function<Work(Inside*)> work) {
+    return Status::unsupported("this engine has no store to look into");
+  }
   // Stops admitting, gives running requests up to `drain_ms` (then cancels them), writes all published KV blocks.
   virtual void stop(std::int64_t drain_ms) = 0;
 };

@@ -211,6 +211,7 @@ Status open_planned(const plan::Plan& plan, Runtime& rt) {
   rt.store = std::move(store).value();
   for (std::uint8_t byte : name.value()) rt.info.fingerprint += fmt::format("{:02x}", byte);
   const kv::StoreStats stats = rt.store->stats();
+  if (plan.disk_folder && stats.disk_note.empty()) rt.info.kv_folder = plan.disk_folder->string();
   if (!stats.disk_note.empty()) rt.info.notes.push_back(stats.disk_note);
   else if (plan.disk_folder)
     rt.info.notes.push_back(fmt::format("SSD tier: {} of {} in use, {}", format_size(stats.disk.bytes_allocated),

@@ -46,12 +46,13 @@ struct Block {
   Block* parent = nullptr;  // nullptr: a root, which stands for a salt and has no tokens.
   std::int64_t index = -1;  // Position of its first token / 32.
   std::array<TokenId, kBlockTokens> ids{};
-  std::vector<Copy> copies;    // [groups]; never resized.
-  Sequence* owner = nullptr;   // The live sequence that is going to compute it; peers may wait for it.
-  std::uint32_t refs = 0;      // Sequences whose path it is on.
-  std::uint32_t resident = 0;  // Copies that have a slot.
-  bool published = false;      // Its bytes existed at some time.
-  bool off_disk = false;       // The disk has, or may get, other tokens under this key: never read or write it there.
+  std::vector<Copy> copies;       // [groups]; never resized.
+  std::int64_t used_seconds = 0;  // Wall clock of the last sequence that let go of it.
+  Sequence* owner = nullptr;      // The live sequence that is going to compute it; peers may wait for it.
+  std::uint32_t refs = 0;         // Sequences whose path it is on.
+  std::uint32_t resident = 0;     // Copies that have a slot.
+  bool published = false;         // Its bytes existed at some time.
+  bool off_disk = false;  // The disk has, or may get, other tokens under this key: never read or write it there.
   Block *first_child = nullptr, *next_sibling = nullptr, *previous_sibling = nullptr;
   Block* same_key = nullptr;  // The next block with an equal key: another chain, after a hash collision.
   Block *older_stub = nullptr, *newer_stub = nullptr;

@@ -21,6 +21,7 @@ DiskIndex::Handle DiskIndex::add(const ExtentMeta& meta, std::uint64_t allocated
                     .ids = meta.ids[i]};
     }
     node.places.push_back({extent, i});
+    if (const auto pins = pins_.find(meta.keys[i]); pins != pins_.end()) extent->pins += pins->second[meta.name.group];
   }
   return extent;
 }
@@ -146,7 +147,8 @@ std::optional<DiskIndex::Handle> DiskIndex::dependent(const Extent& extent, cons
     const auto [from, to] = by_parent_.equal_range(before);
     for (auto i = from; i != to; ++i) {
       const Extent& other = *i->second;
-      if (other.keys.front() == key && !whole_history[other.name.group] && !spared.contains(&other)) return i->second;
+      if (other.keys.front() == key && !whole_history[other.name.group] && !spared.contains(&other) && other.pins == 0)
+        return i->second;
     }
     before = key;
   }
@@ -162,8 +164,9 @@ std::optional<DiskIndex::Handle> DiskIndex::victim(const BlockKey& parent, const
     for (const Place& p : node->second.places) spared.insert(&*p.extent);
     key = node->second.block.parent;
   }
+  const auto kept = [&](const Extent& extent) { return extent.pins > 0 || spared.contains(&extent); };
   Handle found = lru_.begin();
-  while (found != lru_.end() && spared.contains(&*found)) ++found;
+  while (found != lru_.end() && kept(*found)) ++found;
   if (found == lru_.end()) return std::nullopt;
   // Down to a leaf. A chain cannot be longer than there are extents.
   for (std::size_t steps = 0; steps < lru_.size(); ++steps) {
@@ -171,8 +174,7 @@ std::optional<DiskIndex::Handle> DiskIndex::victim(const BlockKey& parent, const
     for (const BlockKey& k : found->keys) {
       const auto [from, to] = by_parent_.equal_range(k);
       for (auto i = from; i != to && !child; ++i) {
-        if (i->second != found && i->second->name.group == found->name.group && !spared.contains(&*i->second))
-          child = i->second;
+        if (i->second != found && i->second->name.group == found->name.group && !kept(*i->second)) child = i->second;
       }
       if (child) break;
     }
@@ -180,6 +182,44 @@ std::optional<DiskIndex::Handle> DiskIndex::victim(const BlockKey& parent, const
     found = *child;
   }
   return dependent(*found, whole_history, spared).value_or(found);
+}
+
+std::vector<BlockKey> DiskIndex::children(const BlockKey& parent, std::size_t most) const {
+  std::vector<BlockKey> keys;
+  if (const auto node = nodes_.find(parent); node != nodes_.end())
+    for (const Place& p : node->second.places)
+      if (p.at + 1 < p.extent->keys.size()) keys.push_back(p.extent->keys[p.at + 1]);
+  const auto [from, to] = by_parent_.equal_range(parent);
+  for (auto i = from; i != to && keys.size() < 2 * most; ++i) keys.push_back(i->second->keys.front());
+  std::sort(keys.begin(), keys.end());  // A block lies in extents of several groups.
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  keys.resize(std::min(keys.size(), most));
+  return keys;
+}
+
+std::int64_t DiskIndex::used_seconds(const BlockKey& key) const {
+  std::int64_t last = 0;
+  if (const auto node = nodes_.find(key); node != nodes_.end())
+    for (const Place& p : node->second.places) last = std::max(last, p.extent->used_seconds);
+  return last;
+}
+
+void DiskIndex::pin(const BlockKey& key, GroupId group) {
+  LODE_CHECK(group.v < kGroupsMax);
+  ++pins_[key][group.v];
+  if (const auto node = nodes_.find(key); node != nodes_.end())
+    for (const Place& p : node->second.places)
+      if (p.extent->name.group == group.v) ++p.extent->pins;
+}
+
+void DiskIndex::unpin_all() {
+  pins_.clear();
+  for (Extent& extent : lru_) extent.pins = 0;
+}
+
+bool DiskIndex::pinned(const BlockKey& key, GroupId group) const {
+  const auto pins = pins_.find(key);
+  return pins != pins_.end() && group.v < kGroupsMax && pins->second[group.v] > 0;
 }
 
 }  // namespace lode::kv
