@@ -41,6 +41,8 @@ struct EngineOptions {
   std::string kv_disk;           // Folder, "off", or empty: the user's cache folder.
   std::string kv_disk_max;       // SIZE; empty: 10% of the free space.
   std::int32_t queue_max = 256;  // Requests waiting beyond the slots; more are refused (unavailable).
+  // `optional`: a model without a vocabulary is loaded too; its tokens then have no text.
+  enum class Vocabulary : std::uint8_t { needed, optional } vocabulary = Vocabulary::needed;
 };
 
 struct EngineInfo {
@@ -49,6 +51,7 @@ struct EngineInfo {
   std::string isa, numerics_id;
   std::int64_t context_max = 0, context_trained = 0, vocab = 0, chunk = 0, parameters = 0, file_bytes = 0;
   int threads = 0, slots = 0;
+  std::int64_t window_max = 0;  // Tokens of the widest sliding window or chunk of a layer; 0: there is none.
   std::string fingerprint;    // Hex.
   std::string kv_folder;      // Of the SSD tier; empty: there is none.
   std::string plan_text;      // The planner's table, notes and warnings.

@@ -1,6 +1,10 @@
 #include "engine/runtime.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+
+#include "text/no_text.h"
 
 namespace lode::engine {
 
@@ -32,6 +36,8 @@ Status load_model(const EngineOptions& options, gguf::LoadMode mode, Runtime& rt
   rt.info.vocab = facts.vocab;
   rt.info.parameters = facts.parameters;
   rt.info.file_bytes = static_cast<std::int64_t>(rt.file->bytes_on_disk());
+  for (const model::CacheGroup& group : rt.model->groups())
+    rt.info.window_max = std::max(rt.info.window_max, group.window);
   rt.info.description = fmt::format("{}, {} layers, {}, {}", facts.name, facts.layers, facts.type_summary,
                                     format_size(rt.file->bytes_on_disk()));
   return Status::success();
@@ -108,6 +114,9 @@ static Status start(const EngineOptions& options, Runtime& rt) {
     else if (plan->context != read_for) LODE_RETURN_IF_ERROR(read_model({.context = plan->context}, rt));
   }
   auto tokenizer = text::Tokenizer::load(*rt.file);
+  const bool absent = tokenizer.status().code() == Code::not_found;
+  if (absent && options.vocabulary == EngineOptions::Vocabulary::optional)
+    tokenizer = text::tokenizer_without_text(static_cast<std::int32_t>(rt.info.vocab));
   if (!tokenizer.ok()) return tokenizer.status();
   rt.tokenizer = std::move(tokenizer).value();
   for (const std::string& warning : rt.tokenizer->warnings()) rt.info.notes.push_back(warning);
