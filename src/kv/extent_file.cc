@@ -61,17 +61,15 @@ Result<ExtentHeader> read_extent_header(platform::FileSystem& fs, const std::fil
   return read_header(**file);
 }
 
-Status verify_extent(platform::FileSystem& fs, const std::filesystem::path& path,
+Status verify_extent(platform::FileSystem& fs, const std::filesystem::path& path, const ExtentName& name,
                      const std::array<std::uint8_t, 32>& fingerprint, std::uint64_t& bytes_read) {
-  const auto name = ExtentName::parse(path.filename().string());
-  if (!name) return Status::corrupt("its name is no extent's");
   auto file = fs.open(path, {});
   if (!file.ok()) return file.status();
   const auto header = read_header(**file);
   if (!header.ok()) return header.status();
-  if (header->meta.name != *name || header->model_fingerprint != fingerprint)
+  if (header->meta.name != name || header->model_fingerprint != fingerprint)
     return Status::corrupt("its header belongs to another extent");
-  const ExtentShape shape(header->slice_bytes, name->blocks);
+  const ExtentShape shape(header->slice_bytes, name.blocks);
   const auto size = (*file)->size();
   if (!size.ok()) return size.status();
   if (*size != shape.file_bytes())
@@ -79,12 +77,12 @@ Status verify_extent(platform::FileSystem& fs, const std::filesystem::path& path
   bytes_read += shape.header_bytes();
   std::vector<std::byte> bytes;
   for (std::size_t slice = 0; slice < header->slice_bytes.size(); ++slice)
-    for (std::uint32_t block = 0; block < name->blocks; ++block) {
+    for (std::uint32_t block = 0; block < name.blocks; ++block) {
       bytes.resize(header->slice_bytes[slice]);
       LODE_RETURN_IF_ERROR(platform::read_fully(**file, bytes, shape.slice_offset(slice, block)));
       bytes_read += bytes.size();
       if (checksum(bytes) != header->checksums[slice * shape.blocks() + block])
-        return Status::corrupt(fmt::format("checksum of slice {}, block {} of {} differs", slice, block, name->blocks));
+        return Status::corrupt(fmt::format("checksum of slice {}, block {} of {} differs", slice, block, name.blocks));
     }
   (*file)->drop_cached();
   return {};

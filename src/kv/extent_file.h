@@ -20,7 +20,7 @@ Result<ExtentHeader> read_extent_header(platform::FileSystem& fs, const std::fil
 
 // Every byte that anybody could ever use: the header, that it is the one this name and folder ask for, the length, and
 // each slice's checksum. `bytes_read` is added to. Errors: corrupt, saying what differs first; those of reading.
-Status verify_extent(platform::FileSystem& fs, const std::filesystem::path& path,
+Status verify_extent(platform::FileSystem& fs, const std::filesystem::path& path, const ExtentName& name,
                      const std::array<std::uint8_t, 32>& fingerprint, std::uint64_t& bytes_read);
 
 // Inverts the top bit of every byte of one block, in all extents of `folder` (DIR/<fingerprint>) that hold it, and
