@@ -17,8 +17,8 @@
 #include "cli/engine_flags.h"
 #include "cli/read_input.h"
 #include "engine/kv_folder.h"
-#include "kv/catalog.h"
 #include "kv/extent_file.h"
+#include "kv/inventory.h"
 #include "kv/known_models.h"
 #include "platform/clock.h"
 #include "platform/terminal.h"
@@ -47,10 +47,10 @@ fs::path folder_of(const Flags& flags) {
   return folder;
 }
 
-kv::Catalog catalog_of(const fs::path& folder) {
-  auto catalog = kv::read_catalog(disk(), folder);
-  if (!catalog.ok()) fail(catalog.status());
-  return std::move(catalog).value();
+kv::Inventory inventory_of(const fs::path& folder) {
+  auto inventory = kv::read_inventory(disk(), folder);
+  if (!inventory.ok()) fail(inventory.status());
+  return std::move(inventory).value();
 }
 
 std::unique_ptr<platform::FileLock> lock_of(const fs::path& folder) {
@@ -120,7 +120,7 @@ bool selected(const std::string& model, const Flags& flags, const std::optional<
 
 void run_ls(Flags& flags) {
   const fs::path folder = folder_of(flags);
-  const kv::Catalog catalog = catalog_of(folder);
+  const kv::Inventory inventory = inventory_of(folder);
   std::optional<KnownModel> model;
   if (!flags.model.empty()) model = model_of(flags.model, folder);
   struct Row {
@@ -128,7 +128,7 @@ void run_ls(Flags& flags) {
     std::string begin;
   };
   std::vector<Row> rows;
-  for (auto& chain : kv::chains_of(catalog)) {
+  for (auto& chain : kv::chains_of(inventory)) {
     if (!selected(chain.model, flags, model) || !kv::hex(chain.last).starts_with(flags.key)) continue;
     std::string begin = begin_of(chain, model);
     if (begin.find(flags.text) == std::string::npos) continue;
@@ -142,13 +142,13 @@ void run_ls(Flags& flags) {
   });
   const std::int64_t now = platform::system_clock().wall_seconds();
   std::uint64_t bytes = 0;
-  for (const auto& extent : catalog.extents) bytes += extent.allocated_bytes;
+  for (const auto& extent : inventory.extents) bytes += extent.allocated_bytes;
   if (flags.json) {
     Json out = {{"folder", folder.string()},
                 {"bytes", bytes},
-                {"extents", catalog.extents.size()},
-                {"damaged", catalog.damaged.size()},
-                {"temporary", catalog.temporaries.size()},
+                {"extents", inventory.extents.size()},
+                {"damaged", inventory.damaged.size()},
+                {"temporary", inventory.temporaries.size()},
                 {"prompts", Json::array()}};
     for (const Row& row : rows)
       out["prompts"].push_back({{"model", row.chain.model},
@@ -160,11 +160,11 @@ void run_ls(Flags& flags) {
                                 {"age_s", now - row.chain.used_seconds}});
     return fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
   }
-  fmt::print("{}: {} in {} extents of {} prompts\n", folder.string(), format_size(bytes), catalog.extents.size(),
+  fmt::print("{}: {} in {} extents of {} prompts\n", folder.string(), format_size(bytes), inventory.extents.size(),
              rows.size());
-  if (!catalog.damaged.empty() || !catalog.temporaries.empty())
-    fmt::print("and {} damaged and {} half written files (gc removes them)\n", catalog.damaged.size(),
-               catalog.temporaries.size());
+  if (!inventory.damaged.empty() || !inventory.temporaries.empty())
+    fmt::print("and {} damaged and {} half written files (gc removes them)\n", inventory.damaged.size(),
+               inventory.temporaries.size());
   fmt::print("\n{:<12}  {:<12}  {:>9}  {:>10}  {:>9}  {}\n", "model", "key", "tokens", "bytes", "last use",
              "begins with");
   for (const Row& row : rows)
@@ -192,18 +192,18 @@ void run_verify(Flags& flags) {
   const fs::path folder = folder_of(flags);
   std::unique_ptr<platform::FileLock> lock;
   if (flags.remove) lock = lock_of(folder);
-  const kv::Catalog catalog = catalog_of(folder);
+  const kv::Inventory inventory = inventory_of(folder);
   std::vector<std::pair<std::string, std::uint64_t>> bad;
-  for (const auto& file : catalog.damaged) {
+  for (const auto& file : inventory.damaged) {
     fmt::print("damaged: {}: {}\n", file.path, file.what);
     bad.emplace_back(file.path, file.allocated_bytes);
   }
   const bool person = platform::is_terminal(platform::StandardStream::error);
   std::uint64_t bytes = 0, sound = 0;
-  for (std::size_t i = 0; i < catalog.extents.size(); ++i) {
-    const kv::StoredExtent& extent = catalog.extents[i];
+  for (std::size_t i = 0; i < inventory.extents.size(); ++i) {
+    const kv::StoredExtent& extent = inventory.extents[i];
     if (person && i % 16 == 0)
-      fmt::print(stderr, "\r\033[K{} of {} extents, {}", i, catalog.extents.size(), format_size(bytes));
+      fmt::print(stderr, "\r\033[K{} of {} extents, {}", i, inventory.extents.size(), format_size(bytes));
     std::array<std::uint8_t, 32> fingerprint{};
     for (std::size_t b = 0; b < 32; ++b)
       fingerprint[b] = static_cast<std::uint8_t>(std::stoi(extent.model.substr(2 * b, 2), nullptr, 16));
@@ -228,20 +228,20 @@ void run_gc(Flags& flags) {
   std::uint64_t limit = UINT64_MAX;
   if (!flags.size.empty()) {
     std::uint64_t total = 0;
-    for (const auto& extent : catalog_of(folder).extents) total += extent.allocated_bytes;
+    for (const auto& extent : inventory_of(folder).extents) total += extent.allocated_bytes;
     const auto size = parse_size(flags.size, total);
     if (!size.ok()) throw CLI::ValidationError(size.status().message());
     limit = *size;
   }
   const auto lock = lock_of(folder);
-  const kv::Catalog catalog = catalog_of(folder);
+  const kv::Inventory inventory = inventory_of(folder);
   std::vector<std::pair<std::string, std::uint64_t>> files;
-  for (const auto* strays : {&catalog.temporaries, &catalog.damaged})
+  for (const auto* strays : {&inventory.temporaries, &inventory.damaged})
     for (const auto& file : *strays) files.emplace_back(file.path, file.allocated_bytes);
   const std::size_t strays = files.size();
-  const auto victims = kv::beyond(catalog, limit);
-  for (const std::size_t i : kv::without_parent(catalog, victims))
-    files.emplace_back(catalog.extents[i].path(), catalog.extents[i].allocated_bytes);
+  const auto victims = kv::beyond(inventory, limit);
+  for (const std::size_t i : kv::without_parent(inventory, victims))
+    files.emplace_back(inventory.extents[i].path(), inventory.extents[i].allocated_bytes);
   fmt::print("{} damaged or half written files; {} extents beyond the size or without what they follow\n", strays,
              files.size() - strays);
   remove_files(folder, files);
@@ -262,18 +262,18 @@ void run_rm(Flags& flags) {
       flags.age.empty() ? INT64_MAX : platform::system_clock().wall_seconds() - seconds_of(flags.age);
   const fs::path folder = folder_of(flags);
   const auto lock = lock_of(folder);
-  const kv::Catalog catalog = catalog_of(folder);
+  const kv::Inventory inventory = inventory_of(folder);
   std::optional<KnownModel> model;
   if (!flags.model.empty()) model = model_of(flags.model, folder);
   std::vector<std::size_t> chosen;
-  for (const std::size_t i : kv::with_key(catalog, flags.key))
-    if (selected(catalog.extents[i].model, flags, model) && catalog.extents[i].used_seconds <= before)
+  for (const std::size_t i : kv::with_key(inventory, flags.key))
+    if (selected(inventory.extents[i].model, flags, model) && inventory.extents[i].used_seconds <= before)
       chosen.push_back(i);
   if (chosen.empty()) return fmt::print("nothing stored is meant by that\n");
   std::vector<std::pair<std::string, std::uint64_t>> files;
   std::uint64_t bytes = 0;
-  for (const std::size_t i : kv::without_parent(catalog, chosen)) {
-    files.emplace_back(catalog.extents[i].path(), catalog.extents[i].allocated_bytes);
+  for (const std::size_t i : kv::without_parent(inventory, chosen)) {
+    files.emplace_back(inventory.extents[i].path(), inventory.extents[i].allocated_bytes);
     bytes += files.back().second;
   }
   if (!flags.yes &&
@@ -333,19 +333,19 @@ void run_export(Flags& flags) {
   const bool is_folder = fs::is_directory(flags.source, ignored);
   if (is_folder && !flags.folder.empty()) throw CLI::ValidationError("the folder is named twice");
   const fs::path folder = is_folder ? fs::path(flags.source) : folder_of(flags);
-  const kv::Catalog catalog = catalog_of(folder);
+  const kv::Inventory inventory = inventory_of(folder);
   std::optional<KnownModel> model;
   if (!is_folder) model = model_of(flags.source, folder);
   // A chain is worth nothing without what it follows: --key takes all from the first block on.
   std::set<kv::BlockKey> wanted;
-  std::vector<bool> take(catalog.extents.size());
-  for (const std::size_t i : kv::with_key(catalog, flags.key)) take[i] = true;
+  std::vector<bool> take(inventory.extents.size());
+  for (const std::size_t i : kv::with_key(inventory, flags.key)) take[i] = true;
   for (bool more = true; more;) {
     more = false;
     for (std::size_t i = 0; i < take.size(); ++i)
-      if (take[i]) wanted.insert(catalog.extents[i].meta.parent);
+      if (take[i]) wanted.insert(inventory.extents[i].meta.parent);
     for (std::size_t i = 0; i < take.size(); ++i) {
-      const auto& keys = catalog.extents[i].meta.keys;
+      const auto& keys = inventory.extents[i].meta.keys;
       if (take[i] || std::none_of(keys.begin(), keys.end(), [&](const auto& k) { return wanted.contains(k); }))
         continue;
       take[i] = more = true;
@@ -353,7 +353,7 @@ void run_export(Flags& flags) {
   }
   std::vector<kv::StoredExtent> extents;
   for (std::size_t i = 0; i < take.size(); ++i)
-    if (take[i] && selected(catalog.extents[i].model, flags, model)) extents.push_back(catalog.extents[i]);
+    if (take[i] && selected(inventory.extents[i].model, flags, model)) extents.push_back(inventory.extents[i]);
   if (extents.empty()) fail(Status::not_found(fmt::format("{} holds nothing of that", folder.string())));
   if (const Status written = kv::export_extents(disk(), folder, extents, flags.file); !written.ok()) fail(written);
   fmt::print("{} extents, {} in {}\n", extents.size(), format_size(fs::file_size(flags.file, ignored)),

@@ -1,4 +1,4 @@
-// Extents as one file, for moving them between machines: see catalog.h. Magic and version, then an entry each: the
+// Extents as one file, for moving them between machines: see inventory.h. Magic and version, then an entry each: the
 // model's 32 bytes, length and text of the name, length of the extent, checksum of these (XXH3-64), the extent's own
 // bytes; an entry with an empty name and the count of entries as its length is the end.
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "kv/bytes_io.h"
-#include "kv/catalog.h"
+#include "kv/inventory.h"
 #include "kv/extent_file.h"
 
 namespace lode::kv {

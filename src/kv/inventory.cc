@@ -1,4 +1,4 @@
-#include "kv/catalog.h"
+#include "kv/inventory.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "kv/disk_folder.h"
-#include "kv/extent_file.h"
+#include "kv/disk_scan.h"
 #include "kv/index_log.h"
 
 namespace lode::kv {
@@ -26,7 +26,7 @@ std::optional<std::array<std::uint8_t, 32>> fingerprint_of(std::string_view name
 }
 
 void read_model(platform::FileSystem& fs, const std::filesystem::path& folder, const std::string& model,
-                const std::array<std::uint8_t, 32>& fingerprint, Catalog& catalog) {
+                const std::array<std::uint8_t, 32>& fingerprint, Inventory& inventory) {
   const auto files = fs.list(folder / model);
   if (!files.ok()) return;  // It went a moment ago.
   std::unordered_map<ExtentName, LoggedExtent, ExtentNameHash> logged;
@@ -35,7 +35,7 @@ void read_model(platform::FileSystem& fs, const std::filesystem::path& folder, c
   for (const auto& file : *files) {
     if (file.kind != DirEntry::Kind::file) continue;
     const std::string path = model + "/" + file.name;
-    if (file.name.ends_with(".tmp")) catalog.temporaries.push_back({path, file.allocated_bytes, "half written"});
+    if (file.name.ends_with(".tmp")) inventory.temporaries.push_back({path, file.allocated_bytes, "half written"});
     const auto name = ExtentName::parse(file.name);
     if (!name) continue;
     StoredExtent extent{.model = model, .allocated_bytes = file.allocated_bytes, .used_seconds = file.modified_seconds};
@@ -43,16 +43,16 @@ void read_model(platform::FileSystem& fs, const std::filesystem::path& folder, c
       extent.meta = std::move(found->second.meta);
       extent.used_seconds = found->second.used_seconds;
     } else {
-      auto header = read_extent_header(fs, folder / path);
+      auto header = read_extent_header(fs, folder / path, file.size);
       if (header.status().code() == Code::not_found) continue;
       if (!header.ok() || header->meta.name != *name || header->model_fingerprint != fingerprint) {
-        catalog.damaged.push_back({path, file.allocated_bytes,
-                                   header.ok() ? "its header belongs to another extent" : header.status().message()});
+        inventory.damaged.push_back({path, file.allocated_bytes,
+                                     header.ok() ? "its header belongs to another extent" : header.status().message()});
         continue;
       }
       extent.meta = std::move(header->meta);
     }
-    catalog.extents.push_back(std::move(extent));
+    inventory.extents.push_back(std::move(extent));
   }
 }
 
@@ -66,28 +66,28 @@ struct Node {
 
 }  // namespace
 
-Result<Catalog> read_catalog(platform::FileSystem& fs, const std::filesystem::path& folder) {
+Result<Inventory> read_inventory(platform::FileSystem& fs, const std::filesystem::path& folder) {
   const auto top = fs.list(folder);
   if (!top.ok()) return top.status();
-  Catalog catalog;
+  Inventory inventory;
   for (const auto& entry : *top) {
     if (entry.kind != DirEntry::Kind::folder) continue;
     if (entry.name == DiskPaths::kDamagedName) {
       const auto files = fs.list(folder / entry.name);
       for (const auto& file : files.ok() ? *files : std::vector<DirEntry>())
         if (file.kind == DirEntry::Kind::file)
-          catalog.damaged.push_back({entry.name + "/" + file.name, file.allocated_bytes, "was set aside"});
+          inventory.damaged.push_back({entry.name + "/" + file.name, file.allocated_bytes, "was set aside"});
     } else if (const auto fingerprint = fingerprint_of(entry.name)) {
-      read_model(fs, folder, entry.name, *fingerprint, catalog);
+      read_model(fs, folder, entry.name, *fingerprint, inventory);
     }
   }
-  return catalog;
+  return inventory;
 }
 
-std::vector<StoredChain> chains_of(const Catalog& catalog) {
+std::vector<StoredChain> chains_of(const Inventory& inventory) {
   std::unordered_map<std::string, std::unordered_map<BlockKey, Node, BlockKeyHash>> models;
-  for (std::size_t i = 0; i < catalog.extents.size(); ++i) {
-    const StoredExtent& extent = catalog.extents[i];
+  for (std::size_t i = 0; i < inventory.extents.size(); ++i) {
+    const StoredExtent& extent = inventory.extents[i];
     auto& nodes = models[extent.model];
     for (std::size_t at = 0; at < extent.meta.keys.size(); ++at) {
       Node& node = nodes[extent.meta.keys[at]];
@@ -117,8 +117,8 @@ std::vector<StoredChain> chains_of(const Catalog& catalog) {
       for (auto n = way.rbegin(); whole && n != way.rend() && chain.begin.size() < kBeginTokens; ++n)
         chain.begin.insert(chain.begin.end(), (*n)->meta->ids[(*n)->at].begin(), (*n)->meta->ids[(*n)->at].end());
       for (const std::size_t i : extents) {
-        chain.bytes += catalog.extents[i].allocated_bytes;
-        chain.used_seconds = std::max(chain.used_seconds, catalog.extents[i].used_seconds);
+        chain.bytes += inventory.extents[i].allocated_bytes;
+        chain.used_seconds = std::max(chain.used_seconds, inventory.extents[i].used_seconds);
       }
       chains.push_back(std::move(chain));
     }
@@ -126,21 +126,21 @@ std::vector<StoredChain> chains_of(const Catalog& catalog) {
   return chains;
 }
 
-std::vector<std::size_t> without_parent(const Catalog& catalog, const std::vector<std::size_t>& without) {
-  std::vector<bool> gone(catalog.extents.size());
+std::vector<std::size_t> without_parent(const Inventory& inventory, const std::vector<std::size_t>& without) {
+  std::vector<bool> gone(inventory.extents.size());
   for (const std::size_t i : without) gone[i] = true;
   // Where no history of a model starts at its first token, states need none.
   std::unordered_set<std::string> chained;
-  for (const auto& extent : catalog.extents)
+  for (const auto& extent : inventory.extents)
     if (extent.meta.first_index == 0) chained.insert(extent.model);
   std::unordered_map<std::string, std::unordered_map<BlockKey, int, BlockKeyHash>> keys;
-  for (std::size_t i = 0; i < catalog.extents.size(); ++i)
+  for (std::size_t i = 0; i < inventory.extents.size(); ++i)
     if (!gone[i])
-      for (const auto& key : catalog.extents[i].meta.keys) ++keys[catalog.extents[i].model][key];
+      for (const auto& key : inventory.extents[i].meta.keys) ++keys[inventory.extents[i].model][key];
   for (bool more = true; more;) {
     more = false;
-    for (std::size_t i = 0; i < catalog.extents.size(); ++i) {
-      const StoredExtent& extent = catalog.extents[i];
+    for (std::size_t i = 0; i < inventory.extents.size(); ++i) {
+      const StoredExtent& extent = inventory.extents[i];
       if (gone[i] || extent.meta.first_index == 0 || !chained.contains(extent.model)) continue;
       auto& known = keys[extent.model];
       const auto parent = known.find(extent.meta.parent);
@@ -155,32 +155,32 @@ std::vector<std::size_t> without_parent(const Catalog& catalog, const std::vecto
   return found;
 }
 
-std::vector<std::size_t> with_key(const Catalog& catalog, std::string_view hex_prefix) {
+std::vector<std::size_t> with_key(const Inventory& inventory, std::string_view hex_prefix) {
   std::vector<std::size_t> found;
-  for (std::size_t i = 0; i < catalog.extents.size(); ++i) {
-    const auto& keys = catalog.extents[i].meta.keys;
+  for (std::size_t i = 0; i < inventory.extents.size(); ++i) {
+    const auto& keys = inventory.extents[i].meta.keys;
     if (std::any_of(keys.begin(), keys.end(), [&](const BlockKey& key) { return hex(key).starts_with(hex_prefix); }))
       found.push_back(i);
   }
   return found;
 }
 
-std::vector<std::size_t> beyond(const Catalog& catalog, std::uint64_t bytes) {
-  std::vector<std::size_t> order(catalog.extents.size());
+std::vector<std::size_t> beyond(const Inventory& inventory, std::uint64_t bytes) {
+  std::vector<std::size_t> order(inventory.extents.size());
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
     order[i] = i;
-    total += catalog.extents[i].allocated_bytes;
+    total += inventory.extents[i].allocated_bytes;
   }
   // Who uses a chain uses its beginning: an end is never younger than what it follows.
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const StoredExtent &x = catalog.extents[a], &y = catalog.extents[b];
+    const StoredExtent &x = inventory.extents[a], &y = inventory.extents[b];
     return x.used_seconds != y.used_seconds ? x.used_seconds < y.used_seconds : x.meta.first_index > y.meta.first_index;
   });
   std::vector<std::size_t> victims;
   for (const std::size_t i : order) {
     if (total <= bytes) break;
-    total -= catalog.extents[i].allocated_bytes;
+    total -= inventory.extents[i].allocated_bytes;
     victims.push_back(i);
   }
   return victims;

@@ -30,13 +30,13 @@ struct StrayFile {
   std::string what;  // Why it is no use to anybody.
 };
 
-struct Catalog {
+struct Inventory {
   std::vector<StoredExtent> extents;
   std::vector<StrayFile> temporaries, damaged;  // damaged: set aside before, or with a header that is not sound.
 };
 
 // Errors: the folder cannot be listed.
-Result<Catalog> read_catalog(platform::FileSystem& fs, const std::filesystem::path& folder);
+Result<Inventory> read_inventory(platform::FileSystem& fs, const std::filesystem::path& folder);
 
 // A prompt that is stored: from its first block to one that nothing follows.
 struct StoredChain {
@@ -47,15 +47,15 @@ struct StoredChain {
   std::uint64_t bytes = 0;     // Of all extents on its way; chains may share them.
   std::int64_t used_seconds = 0;
 };
-std::vector<StoredChain> chains_of(const Catalog& catalog);
+std::vector<StoredChain> chains_of(const Inventory& inventory);
 
-// Positions in catalog.extents of those whose parent is in no extent of the same model, or in one of `without` (which
+// Positions in inventory.extents of those whose parent is in no extent of the same model, or in one of `without` (which
 // are included); and of what follows them.
-std::vector<std::size_t> without_parent(const Catalog& catalog, const std::vector<std::size_t>& without);
+std::vector<std::size_t> without_parent(const Inventory& inventory, const std::vector<std::size_t>& without);
 // The extents with a block whose key begins with these hex digits.
-std::vector<std::size_t> with_key(const Catalog& catalog, std::string_view hex_prefix);
+std::vector<std::size_t> with_key(const Inventory& inventory, std::string_view hex_prefix);
 // Which to remove, least recently used first and ends before beginnings, so that at most `bytes` remain.
-std::vector<std::size_t> beyond(const Catalog& catalog, std::uint64_t bytes);
+std::vector<std::size_t> beyond(const Inventory& inventory, std::uint64_t bytes);
 
 // The writer's lock. `unavailable`: names the file that another process holds.
 Result<std::unique_ptr<platform::FileLock>> lock_folder(platform::FileSystem& fs, const std::filesystem::path& folder);
