@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/kv_folder.h"
 #include "engine/runtime.h"
 #include "kv/known_models.h"
 #include "kv/staging.h"
@@ -13,13 +14,6 @@ namespace lode::engine {
 namespace {
 
 namespace fs = std::filesystem;
-
-// XDG's rule: $XDG_CACHE_HOME, else ~/.cache.
-fs::path default_disk_folder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return fs::path(cache) / "lode" / "kv";
-  if (const char* home = std::getenv("HOME"); home && *home == '/') return fs::path(home) / ".cache" / "lode" / "kv";
-  return {};
-}
 
 // Bytes that earlier runs left in the KV folder: DIR/<fingerprint>/<extent>.
 std::uint64_t stored_bytes(const fs::path& folder) {
@@ -140,9 +134,16 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
 
 }  // namespace
 
+// XDG's rule: $XDG_CACHE_HOME, else ~/.cache.
+fs::path default_kv_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return fs::path(cache) / "lode" / "kv";
+  if (const char* home = std::getenv("HOME"); home && *home == '/') return fs::path(home) / ".cache" / "lode" / "kv";
+  return {};
+}
+
 Result<plan::Plan> plan_for(const EngineOptions& options, const Runtime& rt) {
   const fs::path folder = options.kv_disk == "off"  ? fs::path()
-                          : options.kv_disk.empty() ? default_disk_folder()
+                          : options.kv_disk.empty() ? default_kv_folder()
                                                     : fs::path(options.kv_disk);
   const plan::Hardware hardware = platform::detect({.disk = folder});
   auto wanted = options_for(options, hardware, folder);

@@ -27,4 +27,9 @@ struct FolderContents {
 FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, const LogReplay& replay,
                            DiskIndex& index);
 
+// The header of an extent of at least so many bytes. not_found, resource_exhausted: it could not be looked at; else it
+// is damaged.
+Result<ExtentHeader> read_extent_header(platform::FileSystem& fs, const std::filesystem::path& path,
+                                        std::uint64_t file_bytes);
+
 }  // namespace lode::kv

@@ -4,28 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "kv/disk_folder.h"
+#include "kv/disk_scan.h"
 
 namespace lode::kv {
 namespace {
-
-// Headers of usual models fit into one read.
-constexpr std::size_t kFirstRead = 16u << 10;
-
-Result<ExtentHeader> read_header(platform::File& file) {
-  const auto file_bytes = file.size();
-  if (!file_bytes.ok()) return file_bytes.status();
-  std::vector<std::byte> bytes(std::min<std::uint64_t>(kFirstRead, *file_bytes));
-  LODE_RETURN_IF_ERROR(platform::read_fully(file, bytes, 0));
-  const auto length = header_length(bytes);
-  if (!length.ok()) return length.status();
-  if (*length > *file_bytes) return Status::corrupt("the header is longer than the file");
-  if (*length > bytes.size()) {
-    bytes.resize(*length);
-    LODE_RETURN_IF_ERROR(platform::read_fully(file, bytes, 0));
-  }
-  return parse_header(bytes);
-}
 
 // Where the block with these tokens lies in the extent; -1: it does not.
 std::int64_t place_of(const ExtentMeta& meta, std::int64_t index, std::span<const TokenId, kBlockTokens> ids) {
@@ -55,36 +37,28 @@ Status falsify(platform::FileSystem& fs, const std::filesystem::path& path, Exte
 
 }  // namespace
 
-Result<ExtentHeader> read_extent_header(platform::FileSystem& fs, const std::filesystem::path& path) {
-  auto file = fs.open(path, {});
-  if (!file.ok()) return file.status();
-  return read_header(**file);
-}
-
-Status verify_extent(platform::FileSystem& fs, const std::filesystem::path& path,
+Status verify_extent(platform::FileSystem& fs, const std::filesystem::path& path, const ExtentName& name,
                      const std::array<std::uint8_t, 32>& fingerprint, std::uint64_t& bytes_read) {
-  const auto name = ExtentName::parse(path.filename().string());
-  if (!name) return Status::corrupt("its name is no extent's");
   auto file = fs.open(path, {});
   if (!file.ok()) return file.status();
-  const auto header = read_header(**file);
-  if (!header.ok()) return header.status();
-  if (header->meta.name != *name || header->model_fingerprint != fingerprint)
-    return Status::corrupt("its header belongs to another extent");
-  const ExtentShape shape(header->slice_bytes, name->blocks);
   const auto size = (*file)->size();
   if (!size.ok()) return size.status();
+  const auto header = read_extent_header(fs, path, *size);
+  if (!header.ok()) return header.status();
+  if (header->meta.name != name || header->model_fingerprint != fingerprint)
+    return Status::corrupt("its header belongs to another extent");
+  const ExtentShape shape(header->slice_bytes, name.blocks);
   if (*size != shape.file_bytes())
     return Status::corrupt(fmt::format("{} bytes, expected {}", *size, shape.file_bytes()));
   bytes_read += shape.header_bytes();
   std::vector<std::byte> bytes;
   for (std::size_t slice = 0; slice < header->slice_bytes.size(); ++slice)
-    for (std::uint32_t block = 0; block < name->blocks; ++block) {
+    for (std::uint32_t block = 0; block < name.blocks; ++block) {
       bytes.resize(header->slice_bytes[slice]);
       LODE_RETURN_IF_ERROR(platform::read_fully(**file, bytes, shape.slice_offset(slice, block)));
       bytes_read += bytes.size();
       if (checksum(bytes) != header->checksums[slice * shape.blocks() + block])
-        return Status::corrupt(fmt::format("checksum of slice {}, block {} of {} differs", slice, block, name->blocks));
+        return Status::corrupt(fmt::format("checksum of slice {}, block {} of {} differs", slice, block, name.blocks));
     }
   (*file)->drop_cached();
   return {};
@@ -97,7 +71,7 @@ Result<std::int64_t> falsify_block(platform::FileSystem& fs, const std::filesyst
   std::int64_t changed = 0;
   for (const auto& entry : *entries) {
     if (!ExtentName::parse(entry.name)) continue;
-    auto header = read_extent_header(fs, folder / entry.name);
+    auto header = read_extent_header(fs, folder / entry.name, entry.size);
     if (!header.ok()) return header.status();
     const std::int64_t at = place_of(header->meta, index, ids);
     if (at < 0) continue;

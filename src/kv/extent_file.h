@@ -1,4 +1,4 @@
-// Extent files read whole, apart from a running store: for start-up, `lode cache` and `lode audit`. Owns nothing. Any
+// Extent files read whole, apart from a running store: for `lode cache` and `lode audit`. Owns nothing. Any
 // thread; the folder may be in use, since extents never change once they have their names.
 #pragma once
 
@@ -15,12 +15,9 @@
 
 namespace lode::kv {
 
-// The header, checked. Errors: those of parse_header, and of opening and reading the file.
-Result<ExtentHeader> read_extent_header(platform::FileSystem& fs, const std::filesystem::path& path);
-
 // Every byte that anybody could ever use: the header, that it is the one this name and folder ask for, the length, and
 // each slice's checksum. `bytes_read` is added to. Errors: corrupt, saying what differs first; those of reading.
-Status verify_extent(platform::FileSystem& fs, const std::filesystem::path& path,
+Status verify_extent(platform::FileSystem& fs, const std::filesystem::path& path, const ExtentName& name,
                      const std::array<std::uint8_t, 32>& fingerprint, std::uint64_t& bytes_read);
 
 // Inverts the top bit of every byte of one block, in all extents of `folder` (DIR/<fingerprint>) that hold it, and

@@ -12,7 +12,6 @@
 #include "kv/bytes_io.h"
 #include "kv/disk_scan.h"
 #include "kv/extent.h"
-#include "kv/extent_file.h"
 #include "kv/index_log.h"
 
 namespace lode::kv {
@@ -49,9 +48,9 @@ class FolderPins {
   bool empty() const { return pins_.empty(); }
 
   // Reads the header of an extent that the log lacks.
-  void learn(const ExtentName& name) {
+  void learn(const ExtentName& name, std::uint64_t file_bytes) {
     if (metas_.contains(name)) return;
-    auto header = read_extent_header(fs_, folder_ / name.file_name());
+    auto header = read_extent_header(fs_, folder_ / name.file_name(), file_bytes);
     if (header.ok()) metas_.emplace(name, std::move(header->meta));
   }
   void mark() {
@@ -143,7 +142,7 @@ std::uint64_t spare_pinned(platform::FileSystem& fs, const std::filesystem::path
     if (!fingerprint || !name) continue;
     auto at = folders.find(folder);
     if (at == folders.end()) at = folders.try_emplace(folder, fs, dir / folder, *fingerprint).first;
-    if (!at->second.empty()) at->second.learn(*name);
+    if (!at->second.empty()) at->second.learn(*name, file.allocated_bytes);
   }
   std::erase_if(folders, [](const auto& entry) { return entry.second.empty(); });
   for (auto& [name, folder] : folders) folder.mark();
