@@ -8,3 +8,8 @@ target_compile_definitions(lode_serve PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOO
                                              BOOST_BEAST_SEPARATE_COMPILATION)
 set(LODE_HEAVY_HEADERS <boost/asio.hpp> <boost/beast/core.hpp> <boost/beast/http.hpp> <nlohmann/json.hpp>)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/serve/asio.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # Boost's own.
+# openapi.json, as a string of the binary.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/serve/openapi.json)
+file(READ ${CMAKE_SOURCE_DIR}/src/serve/openapi.json LODE_OPENAPI)
+configure_file(${CMAKE_SOURCE_DIR}/src/serve/openapi_text.cc.in ${CMAKE_BINARY_DIR}/generated/openapi_text.cc @ONLY)
+target_sources(lode_serve PRIVATE ${CMAKE_BINARY_DIR}/generated/openapi_text.cc)

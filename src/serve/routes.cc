@@ -387,6 +387,11 @@ void metrics(App& app, const ExchangePtr& exchange) {
                     .body = prometheus_text(app.counters(), stats ? &*stats : nullptr)});
 }
 
+void openapi(App& app, const ExchangePtr& exchange) {
+  static const std::string document = openapi_document(route_names());
+  answer(exchange, {.body = document});
+}
+
 constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", Access::keyed, chat_completions},
     {"POST", "/chat/completions", Access::keyed, chat_completions},
@@ -404,6 +409,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/slots", Access::keyed, slots_list},
     {"GET", "/health", Access::open, health},
     {"GET", "/metrics", Access::keyed, metrics},
+    {"GET", "/openapi.json", Access::open, openapi},
 };
 // The rest of the path is a name.
 constexpr Route kPrefixes[] = {{"GET", "/v1/models/", Access::keyed, one_model},
@@ -420,6 +426,13 @@ const Route* find_route(std::string_view path) {
 }
 
 }  // namespace
+
+std::vector<RouteName> route_names() {
+  std::vector<RouteName> out;
+  for (const Route& route : kRoutes) out.push_back({route.method, route.path});
+  for (const Route& route : kPrefixes) out.push_back({route.method, route.path});
+  return out;
+}
 
 void handle_request(App& app, const ExchangePtr& exchange) {
   const HttpRequest& request = exchange->request();

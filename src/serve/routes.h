@@ -2,12 +2,17 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "serve/app.h"
 #include "serve/http.h"
+#include "serve/openapi.h"
 
 namespace lode::serve {
 
 void handle_request(App& app, const std::shared_ptr<Exchange>& exchange);
+
+// Every method and path that is answered.
+std::vector<RouteName> route_names();
 
 }  // namespace lode::serve
