@@ -13,6 +13,8 @@
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "serve/model_host.h"
+#include "serve/request_log.h"
 #include "serve/server.h"
 #include "serve/signals.h"
 
@@ -27,7 +29,7 @@ struct Flags {
   serve::ServerOptions server;
   std::vector<std::string> models;
   std::filesystem::path chat_template;
-  bool verbose = false, quiet = false;
+  bool verbose = false, quiet = false, log_json = false;
 };
 
 // What the signal thread and the main thread share.
@@ -57,49 +59,111 @@ class StopRequest {
 
 void set_up_log(const Flags& flags) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("lode"));
-  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  if (flags.log_json) spdlog::set_formatter(serve::json_log_formatter());
+  else spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
   spdlog::set_level(flags.quiet ? spdlog::level::warn : flags.verbose ? spdlog::level::debug : spdlog::level::info);
+}
+
+// A line for who starts the server; with --log-json nothing but JSON lines is written.
+void say(const Flags& flags, std::string_view line) {
+  if (flags.log_json) spdlog::info("{}", line);
+  else fmt::print(stderr, "{}\n", line);
 }
 
 void say_what_is_loaded(const engine::EngineInfo& info, const Flags& flags) {
   if (flags.quiet) {  // Warnings only: a dozen lines of plan are none.
     for (const std::string& note : info.notes) {
-      if (note.starts_with("warning: ")) fmt::print(stderr, "{}\n", note);
+      if (note.starts_with("warning: ")) say(flags, note);
     }
     return;
   }
-  fmt::print(stderr, "{}\n", info.description);
-  if (!info.plan_text.empty()) fmt::print(stderr, "{}{}", info.plan_text, info.plan_text.ends_with('\n') ? "" : "\n");
+  say(flags, info.description);
+  std::string_view plan = info.plan_text;
+  if (plan.ends_with('\n')) plan.remove_suffix(1);
+  if (!plan.empty()) say(flags, plan);
   for (std::string_view note : info.notes) {
     constexpr std::string_view kWarning = "warning: ";  // The plan's own lines have said it already, capitalized.
     const auto words = note.starts_with(kWarning) ? note.substr(kWarning.size()) : note;
-    if (info.plan_text.find(words) == std::string::npos) fmt::print(stderr, "{}\n", note);
+    if (info.plan_text.find(words) == std::string::npos) say(flags, note);
   }
-  fmt::print(stderr, "{} slots of {} tokens, chunk {}, {} threads, {}; loaded in {:.0f} ms\n", info.slots,
-             info.context_max, info.chunk, info.threads, info.isa, info.load_ms);
+  say(flags, fmt::format("{} slots of {} tokens, chunk {}, {} threads, {}; loaded in {:.0f} ms", info.slots,
+                         info.context_max, info.chunk, info.threads, info.isa, info.load_ms));
 }
 
 // What answers chats. A template that the user gave must be good; without one, or with one in the model that is not,
 // the server does everything else, and says why not this.
-serve::ChatResult chat_for(const engine::Engine& engine, std::string source) {
+serve::ChatResult chat_for(const engine::Engine& engine, std::string source, const Flags& flags) {
   const bool given = !source.empty();
   auto chat = serve::load_chat_template(engine, std::move(source));
   if (chat.ok()) return chat;
   if (given) fail(chat.status());
-  fmt::print(stderr, "{}: {}\n", chat.status().code() == Code::not_found ? "note" : "warning", chat.status().message());
+  say(flags,
+      fmt::format("{}: {}", chat.status().code() == Code::not_found ? "note" : "warning", chat.status().message()));
   return chat;
 }
 
-void run_serve(Flags& flags) {
-  if (flags.models.size() > 1)
-    throw CLI::ValidationError("serving several models is not in this version: give one MODEL");
+// The one model: loaded at the start, and kept.
+void run_one(Flags& flags, serve::Server& server, StopRequest& stop) {
+  const std::string chat_template = read_chat_template(flags.chat_template);
+  flags.engine.model = flags.models.front();
+  server.set_loading("loading " + flags.engine.model.filename().string());
+  auto engine = engine::Engine::create(flags.engine);
+  if (!engine.ok()) fail(engine.status());
+  say_what_is_loaded((*engine)->info(), flags);
+  stop.loaded();
+  server.set_engine(**engine, chat_for(**engine, chat_template, flags));
+  say(flags, fmt::format("ready: {}/v1", server.url()));
+
+  stop.wait();
+  spdlog::info("stopping: running requests have {} s", kDrainMs / 1000);
+  server.stop_accepting();
+  (*engine)->stop(kDrainMs);
+  server.finish(kFlush);  // Before the engine it refers to.
+}
+
+// Several: each is loaded when a request names it.
+void run_several(const Flags& flags, std::vector<serve::ModelEntry> entries, serve::Server& server, StopRequest& stop) {
+  const auto load = [&flags](const serve::ModelEntry& entry) -> Result<serve::LoadedModel> {
+    engine::EngineOptions options = flags.engine;
+    options.model = entry.file;
+    options.name = entry.name;
+    auto engine = engine::Engine::create(options);
+    if (!engine.ok()) return engine.status();
+    say_what_is_loaded((*engine)->info(), flags);
+    auto chat = chat_for(**engine, "", flags);
+    return serve::LoadedModel{std::move(*engine), std::move(chat)};
+  };
+  for (const auto& entry : entries) say(flags, fmt::format("model {}: {}", entry.name, entry.file.string()));
+  serve::ModelHost host(std::move(entries), load, static_cast<std::size_t>(flags.engine.queue_max));
+  stop.loaded();
+  server.set_models(host);
+  say(flags, fmt::format("ready: {}/v1; a model is loaded when a request names it", server.url()));
+
+  stop.wait();
+  spdlog::info("stopping: running requests have {} s", kDrainMs / 1000);
+  server.stop_accepting();
+  host.stop(kDrainMs);
+  server.finish(kFlush);
+}
+
+void check_flags(const Flags& flags, bool several) {
+  if (several && !flags.chat_template.empty())
+    throw CLI::ValidationError("--chat-template-file is of one model: give one MODEL with it");
+  if (flags.server.tls_cert.empty() != flags.server.tls_key.empty())
+    throw CLI::ValidationError("--tls-cert and --tls-key go together: give both, or neither");
   for (const std::string& key : flags.server.api_keys) {
     if (key.find_first_not_of(" \t\r\n") == std::string::npos)
       throw CLI::ValidationError(
           "--api-key is empty, which would let everybody in: give a key, or leave the option out");
   }
-  flags.engine.model = flags.models.front();
-  const std::string chat_template = read_chat_template(flags.chat_template);
+}
+
+void run_serve(Flags& flags) {
+  auto entries = serve::find_models(flags.models);
+  if (!entries.ok()) fail(entries.status());
+  std::error_code ignored;
+  const bool several = flags.models.size() > 1 || std::filesystem::is_directory(flags.models.front(), ignored);
+  check_flags(flags, several);
   flags.server.build_info = std::string(kVersion);
   set_up_log(flags);
   StopRequest stop;
@@ -107,21 +171,9 @@ void run_serve(Flags& flags) {
 
   auto server = serve::Server::start(flags.server);
   if (!server.ok()) fail(server.status());
-  (*server)->set_loading("loading " + flags.engine.model.filename().string());
-  auto engine = engine::Engine::create(flags.engine);
-  if (!engine.ok()) fail(engine.status());
-  say_what_is_loaded((*engine)->info(), flags);
-  stop.loaded();
-  (*server)->set_engine(**engine, chat_for(**engine, chat_template));
-  fmt::print(stderr, "ready: {}/v1\n", (*server)->url());
-
-  stop.wait();
-  spdlog::info("stopping: running requests have {} s", kDrainMs / 1000);
-  (*server)->stop_accepting();
-  (*engine)->stop(kDrainMs);
-  (*server)->finish(kFlush);
+  if (several) run_several(flags, std::move(*entries), **server, stop);
+  else run_one(flags, **server, stop);
   spdlog::info("stopped");
-  server->reset();  // Before the engine it refers to.
 }
 
 }  // namespace
@@ -129,7 +181,9 @@ void run_serve(Flags& flags) {
 void add_serve_command(CLI::App& app) {
   const auto flags = std::make_shared<Flags>();
   CLI::App& command = *app.add_subcommand("serve", "The OpenAI-compatible server");
-  auto* positional = command.add_option("MODEL", flags->models, "A GGUF file, or the first part of a split one");
+  auto* positional = command.add_option("MODEL", flags->models,
+                                        "GGUF files (of a split one the first part), or folders of them; "
+                                        "with several, a request's \"model\" chooses");
   auto* named = command.add_option("-m,--model", flags->models, "The same as MODEL")->allow_extra_args(false);
   positional->excludes(named);
   command.add_option("--host", flags->server.host, "Address to listen on")->capture_default_str();
@@ -141,6 +195,20 @@ void add_serve_command(CLI::App& app) {
         return good ? std::string() : fmt::format("expected a port from 0 to 65535, found '{}'", text);
       })
       ->capture_default_str();
+  command
+      .add_option(
+          "--cors", flags->server.connection.cors_origins,
+          "A web page's origin (https://example.org) that may use this server from a browser, or *; several may "
+          "be given. Without it no page of another origin may")
+      ->allow_extra_args(false)
+      ->type_name("ORIGIN");
+  command.add_option("--tls-cert", flags->server.tls_cert, "PEM file of the certificate and its chain: HTTPS alone")
+      ->type_name("FILE");
+  command.add_option("--tls-key", flags->server.tls_key, "PEM file of the certificate's key")->type_name("FILE");
+  command.add_option("--queue", flags->engine.queue_max, "Requests that may wait; more are refused with 503")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  command.add_flag("--log-json", flags->log_json, "Log one JSON object a line");
   command.add_option("--api-key", flags->server.api_keys, "Key that clients must send; several keep separate caches")
       ->allow_extra_args(false);
   command

@@ -22,6 +22,7 @@ namespace lode::engine {
 
 struct EngineOptions {
   std::filesystem::path model;
+  std::string name;  // What clients call the model; empty: as its file does.
   gguf::LoadMode load_mode = gguf::LoadMode::mmap;
   std::int64_t ctx = 0;    // Tokens per sequence; 0: the planner's choice.
   int threads = 0;         // 0: the planner's choice.
@@ -52,10 +53,10 @@ struct EngineInfo {
   std::int64_t context_max = 0, context_trained = 0, vocab = 0, chunk = 0, parameters = 0, file_bytes = 0;
   int threads = 0, slots = 0;
   std::int64_t window_max = 0;  // Tokens of the widest sliding window or chunk of a layer; 0: there is none.
-  std::string fingerprint;    // Hex.
-  std::string kv_folder;      // Of the SSD tier; empty: there is none.
-  std::string plan_text;      // The planner's table, notes and warnings.
-  std::string chat_template;  // Empty: none in the file.
+  std::string fingerprint;      // Hex.
+  std::string kv_folder;        // Of the SSD tier; empty: there is none.
+  std::string plan_text;        // The planner's table, notes and warnings.
+  std::string chat_template;    // Empty: none in the file.
   std::vector<std::string>
       notes;  // Lines a user should see at start beside the plan's: tokenizer warnings, the SSD tier.
   double load_ms = 0;

@@ -27,7 +27,7 @@ Status load_model(const EngineOptions& options, gguf::LoadMode mode, Runtime& rt
   LODE_RETURN_IF_ERROR(read_model({.context = options.ctx}, rt));
 
   const model::Facts& facts = rt.model->facts();
-  rt.info.model_name = facts.name;
+  rt.info.model_name = options.name.empty() ? facts.name : options.name;
   rt.info.model_path = options.model.string();
   rt.info.architecture = facts.architecture;
   rt.info.isa = rt.stream.ops->name;

@@ -24,11 +24,21 @@ class App {
   Workers& workers() { return workers_; }
 
   engine::Engine* engine() const { return engine_.load(std::memory_order_acquire); }  // nullptr: not loaded yet.
+  // The first model, or the next one: then nobody may be using the one before (model_host.h).
   void set_engine(engine::Engine& engine, ChatResult chat) {
     chat_ = std::move(chat);
     grammars_ = std::make_unique<text::grammar::GrammarStore>(engine.tokenizer());
     engine_.store(&engine, std::memory_order_release);
   }
+  void clear_engine() {
+    engine_.store(nullptr, std::memory_order_release);
+    grammars_.reset();
+    chat_ = Status(Code::unavailable, "no model is loaded");
+  }
+  // nullptr: there is one model, and it stays.
+  ModelHost* models() const { return models_.load(std::memory_order_acquire); }
+  void set_models(ModelHost& models) { models_.store(&models, std::memory_order_release); }
+
   // The chat template, or why there is none. Only once there is an engine.
   const ChatResult& chat() const { return chat_; }
 
@@ -55,7 +65,8 @@ class App {
   const std::chrono::system_clock::time_point started_;
   HttpCounters counters_;
   std::atomic<engine::Engine*> engine_{nullptr};
-  ChatResult chat_{Status(Code::unavailable, "no model is loaded")};  // Set once, before engine_.
+  std::atomic<ModelHost*> models_{nullptr};
+  ChatResult chat_{Status(Code::unavailable, "no model is loaded")};  // Set before engine_.
   std::unique_ptr<text::grammar::GrammarStore> grammars_;             // The same.
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> request_number_{1};

@@ -89,8 +89,9 @@ Json pin_json(const kv::Pin& pin) {
 
 std::optional<std::int64_t> query_number(const HttpRequest& request, std::string_view name, std::int64_t absent,
                                          std::int64_t most) {
-  const std::string text = query_field(request, name);
-  if (text.empty()) return absent;
+  const auto given = query_value(request, name);
+  if (!given) return absent;
+  const std::string& text = *given;
   std::int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;

@@ -49,6 +49,11 @@ std::string api_key_of(const http::request<http::string_body>& message) {
   return {};
 }
 
+std::string header_of(const http::request<http::string_body>& message, http::field field) {
+  const auto it = message.find(field);
+  return it == message.end() ? std::string() : std::string(it->value().data(), it->value().size());
+}
+
 // RFC 9112, 6.3: where the last coding is not chunked nobody knows where the body ends, and what follows must not be
 // taken for the next request. Other codings before it would need decoding. Both lengths at once are an attack, or a
 // client that is not to be trusted with either.
@@ -77,6 +82,8 @@ HttpRequest to_request(http::request<http::string_body>&& message) {
     request.content_encoding = lower({it->value().data(), it->value().size()});
     if (request.content_encoding == "identity") request.content_encoding.clear();
   }
+  request.origin = header_of(message, http::field::origin);
+  request.asked_headers = header_of(message, http::field::access_control_request_headers);
   request.api_key = api_key_of(message);
   request.body = std::move(message.body());
   return request;
@@ -89,12 +96,13 @@ std::string_view reason(int status) {
 
 }  // namespace
 
-Connection::Connection(Socket socket, const ConnectionOptions& options, const Handler& handler, HttpCounters& counters)
-    : socket_(std::move(socket)),
+Connection::Connection(Socket socket, std::shared_ptr<TlsContext> tls, const ConnectionOptions& options,
+                       const Handler& handler, HttpCounters& counters)
+    : stream_(std::move(socket), std::move(tls)),
       options_(options),
       handler_(handler),
       counters_(counters),
-      timer_(socket_.get_executor()),
+      timer_(stream_.socket().get_executor()),
       read_room_(kReadBytes),
       in_(options.header_bytes_max + kAheadBytesMax + kReadBytes) {
   counters_.connections_open.fetch_add(1);
@@ -108,13 +116,17 @@ Connection::~Connection() {
 void Connection::start() {
   post([this] {
     Error ignored;
-    socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+    Socket& socket = stream_.socket();
+    socket.set_option(asio::ip::tcp::no_delay(true), ignored);
     if (options_.send_buffer_bytes != 0) {
-      socket_.set_option(asio::socket_base::send_buffer_size(static_cast<int>(options_.send_buffer_bytes)), ignored);
+      socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(options_.send_buffer_bytes)), ignored);
     }
     await_request();
     arm_tick();
-    read_some();
+    stream_.handshake([self = shared_from_this()](const Error& error) {
+      if (error) self->shut();
+      else if (self->state_ != State::closed) self->read_some();
+    });
   });
 }
 
@@ -128,7 +140,7 @@ void Connection::close(Close how) {
 }
 
 void Connection::post(std::function<void()> fn) {
-  asio::post(socket_.get_executor(), [self = shared_from_this(), fn = std::move(fn)] { self->guarded(fn); });
+  asio::post(stream_.socket().get_executor(), [self = shared_from_this(), fn = std::move(fn)] { self->guarded(fn); });
 }
 
 // ---- Reading
@@ -145,7 +157,7 @@ void Connection::await_request() {
 
 // One read is always pending, in every state but closed: that is how a client's leaving is noticed.
 void Connection::read_some() {
-  socket_.async_read_some(asio::buffer(read_room_), [self = shared_from_this()](const Error& error, std::size_t bytes) {
+  stream_.read_some(asio::buffer(read_room_), [self = shared_from_this()](const Error& error, std::size_t bytes) {
     self->on_read(error, bytes);
   });
 }
@@ -234,6 +246,19 @@ void Connection::reject(const ApiError& answer) {
 
 // ---- Answering
 
+std::string Connection::cors_headers() const {
+  const auto& allowed = options_.cors_origins;
+  if (allowed.empty()) return {};
+  // Another origin gets another answer, and no cache may mix them up.
+  std::string out = "Vary: Origin\r\n";
+  for (const std::string& origin : allowed) {
+    if (origin != "*" && origin != request_.origin) continue;
+    if (request_.origin.empty()) break;
+    return out + fmt::format("Access-Control-Allow-Origin: {}\r\n", origin);
+  }
+  return out;
+}
+
 void Connection::send_head(int status, std::string_view content_type, const HttpReply* reply) {
   std::string head =
       fmt::format("HTTP/1.1 {} {}\r\nServer: lode\r\nContent-Type: {}\r\n", status, reason(status), content_type);
@@ -244,6 +269,7 @@ void Connection::send_head(int status, std::string_view content_type, const Http
     head += "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n";  // The latter: proxies must pass events on at once.
     if (chunked_) head += "Transfer-Encoding: chunked\r\n";
   }
+  head += cors_headers();
   if (!keep_alive_) head += "Connection: close\r\n";
   else if (http_1_0_) head += "Connection: keep-alive\r\n";
   head += "\r\n";
@@ -301,6 +327,7 @@ void Connection::finish_answer() {
 void Connection::answer_sent() {
   count_open(-1);
   request_ = {};
+  held_.reset();
   if (!keep_alive_ || closing_) return linger();
   await_request();
   feed();  // The client may have sent the next one already.
@@ -320,7 +347,7 @@ void Connection::enqueue(std::string bytes) {
 void Connection::write_some() {
   writing_ = true;
   const std::string& front = out_.front();
-  socket_.async_write_some(
+  stream_.write_some(
       asio::buffer(front.data() + sent_of_front_, front.size() - sent_of_front_),
       [self = shared_from_this()](const Error& error, std::size_t bytes) { self->on_written(error, bytes); });
 }
@@ -378,8 +405,7 @@ void Connection::gone() {
 }
 
 void Connection::linger() {
-  Error ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  stream_.shutdown_send(shared_from_this());
   state_ = State::lingering;
   linger_deadline_ = now() + options_.linger;
   in_.consume(in_.size());
@@ -389,8 +415,7 @@ void Connection::shut() {
   state_ = State::closed;
   count_open(-1);
   observer_.reset();
-  Error ignored;
-  socket_.close(ignored);
+  stream_.close();
   timer_.cancel();
 }
 

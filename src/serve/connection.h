@@ -19,6 +19,7 @@
 #include "serve/connection_options.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
+#include "serve/tls.h"
 
 namespace lode::serve {
 
@@ -28,7 +29,9 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   using Handler = std::function<void(const std::shared_ptr<Exchange>&)>;
 
   // The socket's executor is a strand. `options`, `handler` and `counters` outlive the connection.
-  Connection(Socket socket, const ConnectionOptions& options, const Handler& handler, HttpCounters& counters);
+  // `tls`: nullptr for plain HTTP.
+  Connection(Socket socket, std::shared_ptr<TlsContext> tls, const ConnectionOptions& options, const Handler& handler,
+             HttpCounters& counters);
   ~Connection() override;
 
   void start();  // Any thread.
@@ -45,6 +48,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   void end_stream() override;
   void abort_stream() override;
   void observe(std::shared_ptr<Observer> observer) override;
+  void hold(std::shared_ptr<const void> what) override { held_ = std::move(what); }
   void post(std::function<void()> fn) override;
 
  private:
@@ -65,6 +69,8 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   void guarded(const std::function<void()>& fn);
   void reject(const boost::system::error_code& error);
   void reject(const ApiError& answer);
+  // What lets a web page of the request's origin read the answer; empty where it may not.
+  std::string cors_headers() const;
   void send_head(int status, std::string_view content_type, const HttpReply* reply);
   void finish_answer();  // The answer is queued whole.
   void answer_sent();
@@ -78,7 +84,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   void shut();  // Closes the socket; the object goes with its last pending handler.
   void count_open(std::int64_t by);
 
-  Socket socket_;
+  ClientStream stream_;
   const ConnectionOptions& options_;
   const Handler& handler_;
   HttpCounters& counters_;
@@ -100,6 +106,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   bool chunked_ = false, streaming_ = false;
   bool request_open_ = false;  // Counted in requests_open.
   std::shared_ptr<Observer> observer_;
+  std::shared_ptr<const void> held_;
 
   std::deque<std::string> out_;
   std::size_t sent_of_front_ = 0, unsent_ = 0;  // Bytes.

@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
+#include <vector>
 
 namespace lode::serve {
 
@@ -16,6 +18,8 @@ struct ConnectionOptions {
   std::chrono::milliseconds write_timeout{30'000};  // Without a byte taken by the client.
   std::chrono::milliseconds linger{2'000};          // For the client to close after we have.
   std::chrono::milliseconds tick{200};
+  // Web pages that may use this server from a browser: their origins, or "*". Empty: none.
+  std::vector<std::string> cors_origins;
 };
 
 }  // namespace lode::serve

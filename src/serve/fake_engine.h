@@ -96,11 +96,12 @@ class FakeEngine : public engine::Engine {
         "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
         "{% if add_generation_prompt %}[assistant]{% endif %}";
     float logprob = -0.5f;
+    std::string name = "fake";
   };
 
   explicit FakeEngine(Script script) : script_(std::move(script)) {
     tokenizer_.delay = script_.encode_delay;
-    info_.model_name = "fake";
+    info_.model_name = script_.name;
     info_.chat_template = script_.chat_template;
     info_.architecture = "fake";
     info_.context_max = script_.context;

@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "serve/request_log.h"
+
 namespace lode::serve {
 namespace {
 
@@ -32,7 +34,8 @@ Generation::Generation(App& app, engine::Engine& engine, std::shared_ptr<Exchang
       id_(random_id(names.id_prefix)),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
-      last_sent_(std::chrono::steady_clock::now()) {}
+      last_sent_(std::chrono::steady_clock::now()),
+      clock_(app.counters(), exchange_->received(), outcomes_.size()) {}
 
 void Generation::start(const std::shared_ptr<Generation>& self) {
   self->exchange_->observe(self);
@@ -72,6 +75,7 @@ bool Generation::submit_all() {
 void Generation::on_event(std::size_t index, engine::Event&& event) {
   Outcome& choice = outcomes_[index];
   if (ended_ || choice.done) return;
+  clock_.on_event(index, event);
   using Kind = engine::Event::Kind;
   switch (event.kind) {
     case Kind::progress: return on_progress(index, event);
@@ -168,11 +172,16 @@ void Generation::end(int status) {
   ended_ = true;
   const Usage u = usage();
   const double ms = ms_since(exchange_->received());
-  if (status == 499)
-    return spdlog::info("#{} {} 499 prompt {}: the client left after {:.0f} ms", number_, names_.path, u.prompt_tokens,
-                        ms);
-  spdlog::info("#{} {} {} prompt {} cached {} generated {} {:.0f} ms", number_, names_.path, status, u.prompt_tokens,
-               u.cached_tokens, u.completion_tokens, ms);
+  clock_.on_end(status);
+  log_request({.number = number_,
+               .method = "POST",
+               .path = names_.path,
+               .status = status,
+               .ms = ms,
+               .text = RequestRecord::Text{.prompt_tokens = u.prompt_tokens,
+                                           .cached_tokens = u.cached_tokens,
+                                           .generated_tokens = u.completion_tokens,
+                                           .first_token_ms = clock_.first_token_ms()}});
 }
 
 // ---- JSON

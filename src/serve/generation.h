@@ -14,6 +14,7 @@
 #include "serve/api_error.h"
 #include "serve/app.h"
 #include "serve/completion_reply.h"
+#include "serve/generation_clock.h"
 #include "serve/http.h"
 #include "serve/request_fields.h"
 
@@ -96,6 +97,7 @@ class Generation : public Observer, public std::enable_shared_from_this<Generati
   std::string id_;
   std::int64_t created_ = 0;  // Seconds since the Unix epoch.
   Time last_sent_;
+  GenerationClock clock_;
 };
 
 }  // namespace lode::serve

@@ -19,6 +19,8 @@ struct HttpRequest {
   std::string query;             // What follows the path's '?', as it was sent.
   std::string content_type;      // Lower case, without parameters.
   std::string content_encoding;  // Lower case; empty for none and identity.
+  std::string origin;            // A browser's: the page that asks.
+  std::string asked_headers;     // Of a preflight: the names of the headers that are to be sent.
   std::string api_key;           // From "Authorization: Bearer K" or "X-Api-Key: K".
   std::string body;
 };
@@ -59,6 +61,8 @@ class Exchange {
 
   // Keeps the observer alive until the answer is finished or the client gone.
   virtual void observe(std::shared_ptr<Observer> observer) = 0;
+  // Keeps it until the answer is sent and nobody holds the exchange to work for it any more.
+  virtual void hold(std::shared_ptr<const void> what) = 0;
   // Any thread: runs `fn` on the strand.
   virtual void post(std::function<void()> fn) = 0;
 };

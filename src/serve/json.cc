@@ -86,6 +86,39 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   }
 }
 
+std::optional<std::string> top_level_string(std::string_view text, std::string_view name) {
+  int depth = 0;
+  bool is_key = false;    // The next string at depth 1 is a key.
+  bool is_value = false;  // It is the value of `name`.
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      const std::size_t begin = i++;
+      while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
+      if (i >= text.size()) return std::nullopt;
+      const std::string_view quoted = text.substr(begin, i + 1 - begin);
+      if (is_value) {
+        const Json value = Json::parse(quoted, nullptr, false);
+        return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
+      }
+      const std::string_view inner = quoted.substr(1, quoted.size() - 2);
+      if (depth == 1 && is_key && inner == name) is_value = true;  // What comes next, after the colon.
+      is_key = false;
+      continue;
+    }
+    if (c == '{' || c == '[') {
+      if (depth == 0 && c == '[') return std::nullopt;
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+    const bool blank = c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == ':';
+    if (is_value && !blank) is_value = false;  // No string.
+    if (depth == 1 && (c == '{' || c == ',')) is_key = true;
+  }
+  return std::nullopt;
+}
+
 std::string dump_json(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

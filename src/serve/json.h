@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,5 +34,9 @@ bool is_valid_utf8(std::string_view bytes);
 
 // x, or 0 where x is not finite: for figures whose division had nothing to divide.
 double finite(double x);
+
+// The string that the object in `text` has under `name`, found without reading the rest: linear, no allocation but the
+// result. nullopt where there is none, or `text` is no object as far as that is seen.
+std::optional<std::string> top_level_string(std::string_view text, std::string_view name);
 
 }  // namespace lode::serve

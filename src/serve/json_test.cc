@@ -97,5 +97,21 @@ TEST(ReplyTest, OffsetsCountCharacters) {
   EXPECT_EQ(logprobs.take()["text_offset"], Json::parse("[3]"));
 }
 
+TEST(TopLevelString, FindsTheNameAndNothingElse) {
+  const auto model = [](std::string_view text) { return top_level_string(text, "model").value_or("-"); };
+  EXPECT_EQ(model(R"({"model":"a"})"), "a");
+  EXPECT_EQ(model(R"({ "prompt" : "\"model\":\"no\"" , "model" :  "b\u00e9\"" })"), "b\xC3\xA9\"");
+  EXPECT_EQ(model(R"({"x":{"model":"no"},"y":["model","no",{"model":"no"}],"model":"c"})"), "c");
+  EXPECT_EQ(model(R"({"x":"model","y":"z"})"), "-") << "a value is no key";
+  EXPECT_EQ(model(R"({"model":5,"z":"no"})"), "-");
+  EXPECT_EQ(model(R"({"model":null,"z":"no"})"), "-");
+  EXPECT_EQ(model(R"({"model":{"model":"no"}})"), "-");
+  EXPECT_EQ(model(R"({"model":["no"]})"), "-");
+  EXPECT_EQ(model(R"([{"model":"no"}])"), "-");
+  EXPECT_EQ(model(R"({"model":"cut)"), "-");
+  EXPECT_EQ(model(R"({"model":"cut\)"), "-");
+  for (const char* text : {"", "{", "\"model\"", "}}}", "{\"", "null"}) EXPECT_EQ(model(text), "-") << text;
+}
+
 }  // namespace
 }  // namespace lode::serve

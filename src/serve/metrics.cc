@@ -5,6 +5,10 @@
 #include <iterator>
 #include <string_view>
 
+#include <unistd.h>
+
+#include "platform/process.h"
+
 namespace lode::serve {
 namespace {
 
@@ -18,6 +22,20 @@ class Page {
   }
   void sample(std::string_view name, std::string_view label, std::string_view is, auto value) {
     fmt::format_to(std::back_inserter(text_), "lode_{}{{{}=\"{}\"}} {}\n", name, label, is, value);
+  }
+  void histogram(std::string_view name, std::string_view help, const Histogram& h) {
+    head(name, help, "histogram");
+    const auto counts = h.counts();
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < h.bounds().size(); ++i)
+      sample(fmt::format("{}_bucket", name), "le", fmt::format("{}", h.bounds()[i]), sum += counts[i]);
+    sum += counts.back();
+    sample(fmt::format("{}_bucket", name), "le", "+Inf", sum);
+    fmt::format_to(std::back_inserter(text_), "lode_{0}_sum {1}\nlode_{0}_count {2}\n", name, h.sum(), sum);
+  }
+  // A name that others have given: llama-server's, or Prometheus' own for a process.
+  void known(std::string_view name, std::string_view help, std::string_view type, auto value) {
+    fmt::format_to(std::back_inserter(text_), "# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", name, help, type, value);
   }
   std::string take() { return std::move(text_); }
 
@@ -55,6 +73,43 @@ void add_engine(Page& page, const engine::EngineStats& s) {
   page.counter("sequences_failed_total", "Sequences that ended in an error.", s.requests_failed);
   page.counter("sequences_cancelled_total", "Sequences cancelled.", s.requests_cancelled);
   page.counter("preemptions_total", "Sequences set aside for want of memory.", s.preemptions);
+}
+
+void add_latencies(Page& page, const HttpCounters& http) {
+  page.histogram("time_to_first_token_seconds", "From the request's last byte to the answer's first token.",
+                 http.first_token);
+  page.histogram("inter_token_latency_seconds", "Between two pieces of an answer's text.", http.between_tokens);
+  page.histogram("time_per_output_token_seconds", "Mean of an answer, from its second token on.", http.per_token);
+  page.histogram("queue_seconds", "Waiting for a slot.", http.queue);
+  page.histogram("request_seconds", "Requests for text that went well, from their last byte to the answer's.",
+                 http.whole);
+}
+
+double rate(double n, double seconds) {
+  return seconds > 0 ? n / seconds : 0;
+}
+
+// The page of llama-server, for dashboards that were made for it.
+void add_llama(Page& page, const HttpCounters& http, const engine::EngineStats& s) {
+  const double prompt = http.prompt_seconds.load(), predicted = http.predicted_seconds.load();
+  page.known("llamacpp:prompt_tokens_total", "Prompt tokens computed.", "counter", s.tokens_prefilled);
+  page.known("llamacpp:prompt_seconds_total", "Seconds spent on prompts, of requests that ended.", "counter", prompt);
+  page.known("llamacpp:tokens_predicted_total", "Tokens generated.", "counter", s.tokens_generated);
+  page.known("llamacpp:tokens_predicted_seconds_total", "Seconds spent on answers, of requests that ended.", "counter",
+             predicted);
+  page.known("llamacpp:n_decode_total", "Engine steps.", "counter", s.steps);
+  page.known("llamacpp:prompt_tokens_seconds", "Prompt tokens computed a second, on average.", "gauge",
+             rate(static_cast<double>(s.tokens_prefilled), prompt));
+  page.known("llamacpp:predicted_tokens_seconds", "Tokens generated a second, on average.", "gauge",
+             rate(static_cast<double>(s.tokens_generated), predicted));
+  page.known("llamacpp:requests_processing", "Sequences being computed.", "gauge", s.slots_busy);
+  page.known("llamacpp:requests_deferred", "Sequences waiting for a slot.", "gauge", s.queued);
+}
+
+void add_process(Page& page) {
+  const auto bytes = platform::resident_bytes(getpid());
+  if (bytes.ok())
+    page.known("process_resident_memory_bytes", "Resident memory, mapped weights included.", "gauge", *bytes);
 }
 
 void add_kv(Page& page, const kv::StoreStats& kv) {
@@ -110,8 +165,11 @@ std::string prometheus_text(const HttpCounters& http, const engine::EngineStats*
   Page page;
   page.gauge("ready", "1 once the model is loaded.", stats != nullptr ? 1 : 0);
   add_http(page, http);
+  add_latencies(page, http);
+  add_process(page);
   if (stats != nullptr) {
     add_engine(page, *stats);
+    add_llama(page, http, *stats);
     add_kv(page, stats->kv);
     add_disk(page, stats->kv.disk);
   }

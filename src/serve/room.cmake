@@ -2,7 +2,7 @@
 find_package(Boost 1.74 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(spdlog REQUIRED)
-target_link_libraries(lode_serve PUBLIC Boost::headers nlohmann_json::nlohmann_json spdlog::spdlog OpenSSL::Crypto)
+target_link_libraries(lode_serve PUBLIC Boost::headers nlohmann_json::nlohmann_json spdlog::spdlog OpenSSL::SSL OpenSSL::Crypto)
 # io_context's implementation is compiled once, in asio.cc, not in every file that includes a header of it.
 target_compile_definitions(lode_serve PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED
                                              BOOST_BEAST_SEPARATE_COMPILATION)

@@ -26,7 +26,7 @@ void work_inside(engine::Engine& engine, const std::shared_ptr<Exchange>& exchan
   if (!asked.ok()) answer_error(exchange, from_status(asked));
 }
 
-std::string query_field(const HttpRequest& request, std::string_view name) {
+std::optional<std::string> query_value(const HttpRequest& request, std::string_view name) {
   std::string_view rest = request.query;
   while (!rest.empty()) {
     const std::string_view part = rest.substr(0, rest.find('&'));
@@ -35,7 +35,11 @@ std::string query_field(const HttpRequest& request, std::string_view name) {
     if (part.substr(0, equals) != name) continue;
     return equals == std::string_view::npos ? std::string() : percent_decoded(part.substr(equals + 1));
   }
-  return {};
+  return std::nullopt;
+}
+
+std::string query_field(const HttpRequest& request, std::string_view name) {
+  return query_value(request, name).value_or("");
 }
 
 }  // namespace lode::serve

@@ -43,7 +43,8 @@ using InsideWork = std::function<std::optional<Finish>(engine::Inside&)>;
 void work_inside(engine::Engine& engine, const std::shared_ptr<Exchange>& exchange, InsideWork work);
 
 std::string percent_decoded(std::string_view path);
-// A field of the query, decoded; empty where it is absent.
+// A field of the query, decoded. nullopt (or, of the second, empty) where it is absent.
+std::optional<std::string> query_value(const HttpRequest& request, std::string_view name);
 std::string query_field(const HttpRequest& request, std::string_view name);
 
 }  // namespace lode::serve

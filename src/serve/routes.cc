@@ -22,7 +22,9 @@
 #include "serve/completion.h"
 #include "serve/completion_request.h"
 #include "serve/fields.h"
+#include "serve/model_host.h"
 #include "serve/props.h"
+#include "serve/request_log.h"
 #include "serve/route_tools.h"
 #include "serve/slot_routes.h"
 #include "serve/structured_output.h"
@@ -38,6 +40,7 @@ struct Route {
   std::string_view method, path;
   Access access;
   void (*handle)(App&, const ExchangePtr&);
+  enum class Model { needed, none } model = Model::needed;  // Whether it answers for one model.
 };
 
 // Printable characters of what a client sent, cut: it goes into a log line.
@@ -56,8 +59,11 @@ void answer(const ExchangePtr& exchange, HttpReply reply) {
   const HttpRequest& request = exchange->request();
   const bool routine =
       status < 400 && (request.method == "GET" || request.method == "HEAD");  // Probes: not worth a line.
-  spdlog::log(routine ? spdlog::level::debug : spdlog::level::info, "{} {} {} {:.1f} ms", for_log(request.method),
-              for_log(request.path), status, ms);
+  log_request({.method = for_log(request.method),
+               .path = for_log(request.path),
+               .status = status,
+               .ms = ms,
+               .level = routine ? RequestRecord::Level::debug : RequestRecord::Level::info});
   exchange->reply(std::move(reply));
 }
 
@@ -112,7 +118,10 @@ std::variant<Json, ApiError> read_body(const std::string& bytes) {
 
 // Compares in a time that does not tell how much of a key was right.
 bool key_equals(const std::string& a, const std::string& b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> of_a{}, of_b{};  // Not even the length shows.
+  SHA256(reinterpret_cast<const unsigned char*>(a.data()), a.size(), of_a.data());
+  SHA256(reinterpret_cast<const unsigned char*>(b.data()), b.size(), of_b.data());
+  return CRYPTO_memcmp(of_a.data(), of_b.data(), of_a.size()) == 0;
 }
 
 }  // namespace
@@ -307,8 +316,7 @@ void props(App& app, const ExchangePtr& exchange) {
   if (engine != nullptr) answer_json(exchange, props_json(app, *engine));
 }
 
-Json model_json(const App& app, const engine::Engine& engine) {
-  const auto& info = engine.info();
+Json model_json(const App& app, const engine::EngineInfo& info) {
   Json out;
   out["id"] = info.model_name;
   out["object"] = "model";
@@ -327,13 +335,38 @@ Json model_json(const App& app, const engine::Engine& engine) {
   return out;
 }
 
+// One of several: what is not known before it is loaded is left out.
+Json model_json(const App& app, const ModelHost::State& state) {
+  using Is = ModelHost::State::Is;
+  Json out = state.info ? model_json(app, *state.info) : model_json(app, engine::EngineInfo{.model_name = state.name});
+  if (!state.info) {
+    out.erase("max_model_len");
+    out.erase("meta");
+  }
+  out["status"] = {{"value", state.is == Is::loaded ? "loaded" : state.is == Is::loading ? "loading" : "unloaded"}};
+  return out;
+}
+
+// nullopt: none now; answered.
+std::optional<Json> all_models(App& app, const ExchangePtr& exchange) {
+  Json list = Json::array();
+  if (app.stopping()) {
+    answer_error(exchange, server_stopping());
+    return std::nullopt;
+  }
+  if (app.models() != nullptr) {
+    for (const auto& state : app.models()->models()) list.push_back(model_json(app, state));
+    return list;
+  }
+  const engine::Engine* engine = ready_engine(app, exchange);
+  if (engine == nullptr) return std::nullopt;
+  list.push_back(model_json(app, engine->info()));
+  return list;
+}
+
 void models(App& app, const ExchangePtr& exchange) {
-  engine::Engine* engine = ready_engine(app, exchange);
-  if (engine == nullptr) return;
-  Json out;
-  out["object"] = "list";
-  out["data"] = Json::array({model_json(app, *engine)});
-  answer_json(exchange, out);
+  auto list = all_models(app, exchange);
+  if (list) answer_json(exchange, {{"object", "list"}, {"data", std::move(*list)}});
 }
 
 // %41 is A; what is not two hexadecimal digits stays as it is.
@@ -355,21 +388,22 @@ std::string percent_decoded(std::string_view path) {
 namespace {
 
 void one_model(App& app, const ExchangePtr& exchange) {
-  engine::Engine* engine = ready_engine(app, exchange);
-  if (engine == nullptr) return;
+  const auto list = all_models(app, exchange);
+  if (!list) return;
   const std::string name =
       percent_decoded(std::string_view(exchange->request().path).substr(std::string_view("/v1/models/").size()));
-  if (name == engine->info().model_name) return answer_json(exchange, model_json(app, *engine));
+  for (const Json& model : *list)
+    if (model["id"] == name) return answer_json(exchange, model);
   answer_error(exchange, {.http_status = 404,
                           .message = fmt::format("no model '{}' here; this server has '{}'", for_log(name),
-                                                 engine->info().model_name),
+                                                 (*list)[0]["id"].get<std::string>()),
                           .type = "not_found_error",
                           .code = "model_not_found"});
 }
 
 void health(App& app, const ExchangePtr& exchange) {
   if (app.stopping()) return answer_error(exchange, server_stopping());
-  if (app.engine() != nullptr) return answer_json(exchange, {{"status", "ok"}});
+  if (app.engine() != nullptr || app.models() != nullptr) return answer_json(exchange, {{"status", "ok"}});
   const auto seconds = std::chrono::duration<double>(std::chrono::system_clock::now() - app.started()).count();
   HttpReply reply = to_reply(loading(app));
   Json body = to_json(loading(app));
@@ -382,7 +416,8 @@ void health(App& app, const ExchangePtr& exchange) {
 
 void metrics(App& app, const ExchangePtr& exchange) {
   std::optional<engine::EngineStats> stats;
-  if (app.engine() != nullptr) stats = app.engine()->stats();
+  if (app.models() != nullptr) stats = app.models()->stats();
+  else if (app.engine() != nullptr) stats = app.engine()->stats();
   answer(exchange, {.content_type = "text/plain; version=0.0.4; charset=utf-8",
                     .body = prometheus_text(app.counters(), stats ? &*stats : nullptr)});
 }
@@ -400,19 +435,19 @@ constexpr Route kRoutes[] = {
     {"GET", "/props", Access::keyed, props},
     {"POST", "/tokenize", Access::keyed, tokenize},
     {"POST", "/detokenize", Access::keyed, detokenize},
-    {"GET", "/v1/models", Access::keyed, models},
+    {"GET", "/v1/models", Access::keyed, models, Route::Model::none},
     {"GET", "/v1/cache", Access::keyed, cache_list},
     {"POST", "/v1/cache/explain", Access::keyed, cache_explain},
     {"POST", "/v1/cache/pin", Access::keyed, cache_pin},
     {"POST", "/v1/cache/unpin", Access::keyed, cache_unpin},
     {"POST", "/v1/cache/purge", Access::keyed, cache_purge},
     {"GET", "/slots", Access::keyed, slots_list},
-    {"GET", "/health", Access::open, health},
-    {"GET", "/metrics", Access::keyed, metrics},
-    {"GET", "/openapi.json", Access::open, openapi},
+    {"GET", "/health", Access::open, health, Route::Model::none},
+    {"GET", "/metrics", Access::keyed, metrics, Route::Model::none},
+    {"GET", "/openapi.json", Access::open, openapi, Route::Model::none},
 };
 // The rest of the path is a name.
-constexpr Route kPrefixes[] = {{"GET", "/v1/models/", Access::keyed, one_model},
+constexpr Route kPrefixes[] = {{"GET", "/v1/models/", Access::keyed, one_model, Route::Model::none},
                                {"POST", "/slots/", Access::keyed, slot_action}};
 
 const Route* find_route(std::string_view path) {
@@ -434,6 +469,27 @@ std::vector<RouteName> route_names() {
   return out;
 }
 
+// A browser asks before it sends what a page of another origin wants to send. It sends no key with that.
+static bool answered_preflight(const App& app, const Route& route, const ExchangePtr& exchange) {
+  const HttpRequest& request = exchange->request();
+  if (request.method != "OPTIONS" || app.options().connection.cors_origins.empty() || request.origin.empty())
+    return false;
+  HttpReply reply{.content_type = "text/plain"};
+  reply.headers.emplace_back("Access-Control-Allow-Methods", route.method == "GET" ? "GET, HEAD" : "POST");
+  if (!request.asked_headers.empty()) reply.headers.emplace_back("Access-Control-Allow-Headers", request.asked_headers);
+  reply.headers.emplace_back("Access-Control-Max-Age", "600");
+  answer(exchange, std::move(reply));
+  return true;
+}
+
+// Which of several models a request is for; empty: it does not say.
+static std::string model_named_by(const HttpRequest& request) {
+  if (request.method == "POST") {
+    if (auto name = top_level_string(request.body, "model")) return std::move(*name);
+  }
+  return query_field(request, "model");
+}
+
 void handle_request(App& app, const ExchangePtr& exchange) {
   const HttpRequest& request = exchange->request();
   const Route* route = find_route(request.path);
@@ -444,6 +500,7 @@ void handle_request(App& app, const ExchangePtr& exchange) {
                    .type = "not_found_error",
                    .code = "unknown_url"});
   }
+  if (answered_preflight(app, *route, exchange)) return;
   const bool head = route->method == "GET" && request.method == "HEAD";
   if (request.method != route->method && !head) {
     HttpReply reply =
@@ -460,7 +517,9 @@ void handle_request(App& app, const ExchangePtr& exchange) {
                                    .type = "authentication_error",
                                    .code = "invalid_api_key"});
   }
-  route->handle(app, exchange);
+  ModelHost* const host = app.models();
+  if (host == nullptr || route->model == Route::Model::none) return route->handle(app, exchange);
+  host->run_with(model_named_by(request), exchange, [&app, exchange, route] { route->handle(app, exchange); });
 }
 
 }  // namespace lode::serve

@@ -16,7 +16,9 @@
 
 #include "serve/app.h"
 #include "serve/connection.h"
+#include "serve/model_host.h"
 #include "serve/routes.h"
+#include "serve/tls.h"
 
 namespace lode::serve {
 namespace {
@@ -63,6 +65,7 @@ struct Server::Impl {
   void each_connection(Connection::Close how);
 
   App app;
+  std::shared_ptr<TlsContext> tls;  // nullptr: plain HTTP.
   const Connection::Handler handler;
   asio::io_context io;
   asio::strand<asio::io_context::executor_type> accept_strand{asio::make_strand(io)};
@@ -114,7 +117,7 @@ void Server::Impl::on_accept(const Error& error, tcp::socket socket) {
     app.counters().connections_refused.fetch_add(1);  // Closed unread: a flood must not cost us answers as well.
   } else {
     auto connection =
-        std::make_shared<Connection>(std::move(socket), app.options().connection, handler, app.counters());
+        std::make_shared<Connection>(std::move(socket), tls, app.options().connection, handler, app.counters());
     {
       const std::lock_guard lock(mutex);
       if (connections.size() >= sweep_at) {
@@ -143,6 +146,11 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   auto impl = std::make_unique<Impl>(options);
+  if (!options.tls_cert.empty()) {
+    auto tls = TlsContext::load(options.tls_cert, options.tls_key);
+    if (!tls.ok()) return tls.status();
+    impl->tls = std::move(*tls);
+  }
   LODE_RETURN_IF_ERROR(impl->listen());
   Impl* const p = impl.get();
   asio::post(p->accept_strand, [p] { p->accept(); });
@@ -173,7 +181,7 @@ std::uint16_t Server::port() const {
 std::string Server::url() const {
   const std::string& host = impl_->app.options().host;
   const bool v6 = host.find(':') != std::string::npos;
-  return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", impl_->port);
+  return fmt::format("{}://{}{}{}:{}", impl_->tls ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", impl_->port);
 }
 
 const HttpCounters& Server::counters() const {
@@ -184,6 +192,13 @@ void Server::set_loading(std::string stage) {
 }
 void Server::set_engine(engine::Engine& engine, ChatResult chat) {
   impl_->app.set_engine(engine, std::move(chat));
+}
+
+void Server::set_models(ModelHost& models) {
+  App& app = impl_->app;
+  models.start({.loaded = [&app](engine::Engine& engine, ChatResult chat) { app.set_engine(engine, std::move(chat)); },
+                .unloading = [&app] { app.clear_engine(); }});
+  app.set_models(models);
 }
 
 ChatResult load_chat_template(const engine::Engine& engine, std::string source) {

@@ -33,8 +33,11 @@ struct ServerOptions {
   std::chrono::milliseconds heartbeat{1000};  // A stream is never silent for longer.
   std::string build_info = "lode";            // For /props.
   std::string slot_save_path;                 // Folder of slot files; empty: slots are neither saved nor restored.
+  std::string tls_cert, tls_key;      // PEM files: a certificate with its chain, and its key. Empty: plain HTTP.
   std::vector<std::string> api_keys;  // Empty: everybody is let in. With several, each has its own KV namespace.
 };
+
+class ModelHost;
 
 class Server {
  public:
@@ -51,6 +54,9 @@ class Server {
   void set_loading(std::string stage);  // What /health says meanwhile: "reading weights", ...
   // `chat`: what answers /v1/chat/completions, or the reason that clients are told.
   void set_engine(engine::Engine& engine, ChatResult chat);
+
+  // Instead of set_engine, where there are several models: requests choose. Starts the host, which outlives the server.
+  void set_models(ModelHost& models);
 
   // Closes the listening socket and idle connections; new requests on others get 503. Running ones go on.
   void stop_accepting();

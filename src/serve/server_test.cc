@@ -81,13 +81,80 @@ TEST_F(ServerTest, MetricsAreWellFormed) {
   EXPECT_EQ(reply.headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
   EXPECT_NE(reply.body.find("\nlode_tokens_generated_total 1\n"), std::string::npos);
   EXPECT_NE(reply.body.find("\nlode_http_replies_total{class=\"2xx\"} 1\n"), std::string::npos);
+  std::string family;
   std::string_view rest = reply.body;
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(line.size() + 1);
-    EXPECT_TRUE(line.starts_with("# HELP lode_") || line.starts_with("# TYPE lode_") || line.starts_with("lode_"))
-        << line;
+    if (line.starts_with("# HELP ")) family = line.substr(7, line.find(' ', 7) - 7);
+    if (line.starts_with("# TYPE ")) EXPECT_TRUE(line.substr(7).starts_with(family + " ")) << line;
+    if (line.starts_with("# ")) continue;
+    EXPECT_TRUE(line.starts_with(family)) << line << ": no HELP or TYPE before it";
+    const std::string value(line.substr(line.rfind(' ') + 1));
+    char* end = nullptr;
+    EXPECT_GE(std::strtod(value.c_str(), &end), 0) << line;
+    EXPECT_EQ(*end, '\0') << line;
   }
+}
+
+// Every request for text is in every histogram once, in all buckets from its own on, and in the sum.
+TEST_F(ServerTest, LatenciesAreCounted) {
+  start({.reply = "0123456789", .step = std::chrono::milliseconds(3)});
+  for (int i = 0; i < 3; ++i) complete(R"({"prompt":"a","max_tokens":5})");
+  EXPECT_EQ(complete(R"({"prompt":5})").status, 400);  // None of them.
+  const std::string page = get("/metrics").body;
+  const auto value = [&](const std::string& sample) {
+    const auto at = page.find("\n" + sample + " ");
+    return at == std::string::npos ? -1.0 : std::stod(page.substr(at + sample.size() + 2));
+  };
+  for (const char* name : {"time_to_first_token", "queue", "request"}) {
+    const std::string family = "lode_" + std::string(name) + "_seconds";
+    EXPECT_EQ(value(family + "_count"), 3) << family;
+    EXPECT_EQ(value(family + "_bucket{le=\"+Inf\"}"), 3) << family;
+    EXPECT_EQ(value(family + "_bucket{le=\"100\"}"), 3) << family;
+    EXPECT_GE(value(family + "_sum"), 0) << family;
+  }
+  EXPECT_GT(value("lode_request_seconds_sum"), 3 * 5 * 0.003);
+  EXPECT_GE(value("lode_inter_token_latency_seconds_count"), 3 * 3);
+  EXPECT_EQ(value("lode_inter_token_latency_seconds_bucket{le=\"0.001\"}"), 0) << "a step takes 3 ms";
+  EXPECT_EQ(value("llamacpp:tokens_predicted_total"), 15);
+  EXPECT_GT(value("process_resident_memory_bytes"), 1e6);
+}
+
+TEST_F(ServerTest, PagesOfOtherOriginsMayNotUnlessTheyAreNamed) {
+  const auto ask = [&](const std::string& method, const std::string& origin) {
+    Client client(server->port());
+    client.send(Client::head(method, "/v1/completions",
+                             "Origin: " + origin + "\r\nAccess-Control-Request-Method: POST\r\n" +
+                                 "Access-Control-Request-Headers: authorization, x-one\r\n") +
+                "\r\n");
+    return client.read();
+  };
+  const auto allowed = [](const Reply& reply) {
+    const auto at = reply.headers.find("access-control-allow-origin");
+    return at == reply.headers.end() ? std::string() : at->second;
+  };
+  start();
+  EXPECT_EQ(ask("OPTIONS", "https://a.example").status, 405);
+  EXPECT_EQ(allowed(ask("OPTIONS", "https://a.example")), "");
+  engine->stop(0);
+  server.reset();
+  options.connection.cors_origins = {"https://a.example", "https://b.example"};
+  options.api_keys = {"k"};  // A preflight carries none.
+  start();
+  const Reply preflight = ask("OPTIONS", "https://b.example");
+  EXPECT_EQ(preflight.status, 200);
+  EXPECT_EQ(allowed(preflight), "https://b.example");
+  EXPECT_EQ(preflight.headers.at("access-control-allow-headers"), "authorization, x-one");
+  EXPECT_EQ(preflight.headers.at("access-control-allow-methods"), "POST");
+  EXPECT_EQ(preflight.headers.at("vary"), "Origin");
+  EXPECT_EQ(allowed(ask("OPTIONS", "https://c.example")), "") << "not named";
+  EXPECT_EQ(allowed(ask("OPTIONS", "https://a.example.evil")), "");
+  EXPECT_EQ(allowed(ask("GET", "https://a.example")), "https://a.example") << "an error can be read too";
+  Client client(server->port());
+  client.post("/v1/completions", R"({"prompt":"p","stream":true})",
+              "Authorization: Bearer k\r\nOrigin: https://a.example\r\n");
+  EXPECT_EQ(allowed(client.read()), "https://a.example");
 }
 
 TEST_F(ServerTest, KeysAreAskedForAndSeparateCaches) {
