@@ -86,6 +86,10 @@ TEST_F(ModelHostTest, UnknownAndBrokenModelsAreClearErrors) {
   EXPECT_EQ(bad.json()["error"]["code"], "model_not_loaded");
   EXPECT_TRUE(bad.headers.contains("retry-after"));
   EXPECT_EQ(text_of("a"), "I am a");
+  Client form(server->port());
+  form.post("/v1/completions", R"({"model":"bad","prompt":"p"})", "Content-Type: text/plain\r\n");
+  EXPECT_EQ(form.read().status, 415);
+  EXPECT_EQ(loads, 2) << "a web page's form had a model loaded";
 }
 
 TEST_F(ModelHostTest, ASwapWaitsForWhatRunsAndThenServesAllThatWait) {

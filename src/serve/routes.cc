@@ -86,23 +86,27 @@ engine::Engine* ready_engine(App& app, const ExchangePtr& exchange) {
   return nullptr;
 }
 
-// The engine, for a request whose body has a type that is JSON; otherwise an answer.
-engine::Engine* engine_for_body(App& app, const ExchangePtr& exchange) {
-  engine::Engine* engine = ready_engine(app, exchange);
-  if (engine == nullptr) return nullptr;
+// Whether a body's type is JSON; otherwise an answer.
+static bool has_json_type(const ExchangePtr& exchange) {
   const HttpRequest& request = exchange->request();
   // A browser asks nobody before it sends a form or text/plain: either would let any web page use this server behind
   // its user's back.
   const std::string& type = request.content_type;
   const bool json = type.empty() || type == "application/json" || type.ends_with("+json");
-  if (json && request.content_encoding.empty()) return engine;
+  if (json && request.content_encoding.empty()) return true;
   answer_error(exchange,
                {.http_status = 415,
                 .message = json ? fmt::format("Content-Encoding is '{}': send the body as it is (identity)",
                                               for_log(request.content_encoding))
                                 : fmt::format("Content-Type is '{}': send the body as application/json", for_log(type)),
                 .type = "invalid_request_error"});
-  return nullptr;
+  return false;
+}
+
+// The engine, for a request whose body has a type that is JSON; otherwise an answer.
+engine::Engine* engine_for_body(App& app, const ExchangePtr& exchange) {
+  engine::Engine* engine = ready_engine(app, exchange);
+  return engine != nullptr && has_json_type(exchange) ? engine : nullptr;
 }
 
 namespace {
@@ -519,6 +523,7 @@ void handle_request(App& app, const ExchangePtr& exchange) {
   }
   ModelHost* const host = app.models();
   if (host == nullptr || route->model == Route::Model::none) return route->handle(app, exchange);
+  if (request.method == "POST" && !has_json_type(exchange)) return;  // Nor may it have a model loaded.
   host->run_with(model_named_by(request), exchange, [&app, exchange, route] { route->handle(app, exchange); });
 }
 
