@@ -17,7 +17,7 @@ done
 
 packages=(g++ cmake ninja-build pkg-config ccache nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev
   libutf8proc-dev libssl-dev libxxhash-dev liburing-dev librapidcheck-dev libgtest-dev libgmock-dev libbenchmark-dev
-  prometheus-cpp-dev zlib1g-dev python3 python3-venv ca-certificates)
+  prometheus-cpp-dev zlib1g-dev openssl python3 python3-venv ca-certificates)
 if [[ $tests == yes ]]; then packages+=(git clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev valgrind); fi
 
 installed() { [[ $(dpkg-query -W -f='${Status}' "$1" 2>/dev/null) == 'install ok installed' ]]; }
@@ -41,7 +41,7 @@ install_packages() {
 
 # The tests' Python packages, in .venv; a stamp names what is inside.
 python_packages=(numpy==2.3.5 pytest==8.4.2 gguf==0.19.0 xllamacpp==2026.10.11549 openai==3.57.0
-  'jsonschema[format-nongpl]==4.26.0')
+  'jsonschema[format-nongpl]==4.26.0' schemathesis==4.32.5)
 install_python() {
   local venv=$ROOT/.venv
   if [[ ! -x $venv/bin/pip ]]; then
