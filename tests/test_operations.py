@@ -25,7 +25,7 @@ def test_generated_requests_find_no_fault(smollm2, serve, workdir):
     server = serve(smollm2, '-c', 256, '-np', 2, '--slot-save-path', workdir / 'slots')
     code, output = schemathesis_run.run(server.port, 250, 7, workdir, phases='fuzzing')
     assert code == 0, output[-6000:]
-    assert schemathesis_run.counted(output) >= 250, output[-2000:]
+    assert schemathesis_run.counted(output) >= 200, output[-2000:]
     assert lc.complete(server.port, 'Alive?', max_tokens=1).usage['completion_tokens'] == 1
 
 

@@ -58,6 +58,10 @@ Result<std::uint64_t> resident_bytes(std::int64_t pid) {
   return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
+Result<std::uint64_t> resident_bytes() {
+  return resident_bytes(getpid());
+}
+
 std::uint64_t raise_open_files() {
   constexpr rlim_t kEnough = 65'536;
   rlimit limit{};

@@ -17,6 +17,7 @@ Result<std::filesystem::path> self_path();
 
 // Resident memory of a process in bytes; not_found where it has ended.
 Result<std::uint64_t> resident_bytes(std::int64_t pid);
+Result<std::uint64_t> resident_bytes();  // Of this one.
 
 // Lets this process have as many files open at once as the system allows it without asking, up to 65,536; how many that
 // are now. 0: unknown. Most systems start a program with 1,024, of which a restore may need half.

@@ -5,8 +5,6 @@
 #include <iterator>
 #include <string_view>
 
-#include <unistd.h>
-
 #include "platform/process.h"
 
 namespace lode::serve {
@@ -107,7 +105,7 @@ void add_llama(Page& page, const HttpCounters& http, const engine::EngineStats& 
 }
 
 void add_process(Page& page) {
-  const auto bytes = platform::resident_bytes(getpid());
+  const auto bytes = platform::resident_bytes();
   if (bytes.ok())
     page.known("process_resident_memory_bytes", "Resident memory, mapped weights included.", "gauge", *bytes);
 }
