@@ -28,7 +28,8 @@ struct Ranked {
 class Shelves {
  public:
   static constexpr int kCosts = 32;
-  static constexpr int kCount = ReuseModel::kKinds * ReuseModel::kUses * kCosts + 1;
+  static constexpr int kOthers = ReuseModel::kKinds * ReuseModel::kUses * kCosts + 1;
+  static constexpr int kCount = kOthers + 1;
 
   // Expected seconds that a byte of it saves per tick.
   static double value(const Ranked& r, const ReuseModel& reuse, std::uint64_t now) {
@@ -37,32 +38,18 @@ class Shelves {
   }
 
   // By its uses and seconds per byte; in the order of the last use, as the warmest of those used at the same time.
-  void add(Ranked& r) {
-    LODE_CHECK(r.shelf < 0);
-    r.shelf = static_cast<std::int16_t>(shelf_of(r));
-    Shelf& s = shelves_[static_cast<std::size_t>(r.shelf)];
-    Ranked* colder = s.warmest;
-    if (colder && r.used_tick < colder->used_tick) {
-      // A block whose children have gone: used as long ago as they, or later. From the cold end, since what goes is
-      // old; after 64 places its exact one matters no more.
-      Ranked* warmer = s.coldest;
-      for (int i = 0; i < kSteps && warmer->used_tick <= r.used_tick; ++i) warmer = warmer->warmer;
-      colder = warmer->colder;
-    }
-    Ranked* warmer = colder ? colder->warmer : s.coldest;
-    r.colder = colder;
-    r.warmer = warmer;
-    (colder ? colder->warmer : s.coldest) = &r;
-    (warmer ? warmer->colder : s.warmest) = &r;
-    used_[static_cast<std::size_t>(r.shelf) / 64] |= std::uint64_t{1} << (r.shelf % 64);
-  }
+  void add(Ranked& r) { put(r, shelf_of(r)); }
+  // What goes with another thing, and first only where nothing else is left: the longest here before the others.
+  void add_other(Ranked& r) { put(r, kOthers); }
+  Ranked* first_other() const { return shelves_[kOthers].coldest; }
 
   void remove(Ranked& r) {
     LODE_CHECK(r.shelf >= 0);
     Shelf& s = shelves_[static_cast<std::size_t>(r.shelf)];
     (r.colder ? r.colder->warmer : s.coldest) = r.warmer;
     (r.warmer ? r.warmer->colder : s.warmest) = r.colder;
-    if (!s.coldest) used_[static_cast<std::size_t>(r.shelf) / 64] &= ~(std::uint64_t{1} << (r.shelf % 64));
+    if (!s.coldest && r.shelf != kOthers)
+      used_[static_cast<std::size_t>(r.shelf) / 64] &= ~(std::uint64_t{1} << (r.shelf % 64));
     r.shelf = -1;
     r.colder = r.warmer = nullptr;
   }
@@ -97,6 +84,27 @@ class Shelves {
   struct Shelf {
     Ranked *coldest = nullptr, *warmest = nullptr;
   };
+  void put(Ranked& r, int shelf) {
+    LODE_CHECK(r.shelf < 0);
+    r.shelf = static_cast<std::int16_t>(shelf);
+    Shelf& s = shelves_[static_cast<std::size_t>(r.shelf)];
+    Ranked* colder = s.warmest;
+    if (shelf != kOthers && colder && r.used_tick < colder->used_tick) {
+      // A block whose children have gone: used as long ago as they, or later. From the cold end, since what goes is
+      // old; after 64 places its exact one matters no more.
+      Ranked* warmer = s.coldest;
+      for (int i = 0; i < kSteps && warmer->used_tick <= r.used_tick; ++i) warmer = warmer->warmer;
+      colder = warmer->colder;
+    }
+    Ranked* warmer = colder ? colder->warmer : s.coldest;
+    r.colder = colder;
+    r.warmer = warmer;
+    (colder ? colder->warmer : s.coldest) = &r;
+    (warmer ? warmer->colder : s.warmest) = &r;
+    if (shelf == kOthers) return;
+    used_[static_cast<std::size_t>(r.shelf) / 64] |= std::uint64_t{1} << (r.shelf % 64);
+  }
+
   std::array<Shelf, kCount> shelves_{};
   std::array<std::uint64_t, (kCount + 63) / 64> used_{};
 };

@@ -59,7 +59,8 @@ struct Reuse {
   std::string resume = "none";  // "none", "block", or "checkpoint" (models with recurrent layers).
   std::string reason;           // What stopped the reuse there: "whole prompt but its last tokens", "nothing
                                 // stored for this prefix", "token 9584 differs", "window state not stored",
-                                // "no checkpoint nearer than token 9216", "evicted", "damaged block", ...
+                                // "no checkpoint nearer than token 9216", "evicted", "damaged block",
+                                // "reading is slower than computing here", ...
   double load_ms = 0;           // Time until the last restored byte was in place.
 };
 
@@ -124,6 +125,12 @@ class Store {
   virtual void mark_resume_point(Sequence& seq) = 0;
   // After KvView::wait failed: damaged blocks are dropped, length() falls back to what is sound (recompute from there).
   virtual void repair(Sequence& seq) = 0;
+  // What the step just committed took: what blocks are worth is measured by it. `positions`: the sum of its tokens'.
+  struct ComputedStep {
+    std::int64_t tokens = 0;
+    double positions = 0, seconds = 0;
+  };
+  virtual void note_computed(const ComputedStep&) {}
   // Unpins everything; published blocks stay as the budget allows; pending extents are sealed (a turn's end).
   virtual void close(Sequence* seq) = 0;
 

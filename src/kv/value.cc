@@ -93,7 +93,8 @@ void ReuseModel::refresh() {
       const double any = (all.uses + kPriorWeight * share) / (all.ticks + kPriorWeight * wait);
       for (std::size_t k = 0; k < kKinds; ++k) {
         const double weight = kPriorWeight * wait;
-        rates_[k][u][i] = (sums[k].uses + weight * any) / (sums[k].ticks + weight);
+        const double like = u == 0 && static_cast<Kind>(k) == Kind::passed ? kPassedShare : 1;
+        rates_[k][u][i] = (sums[k].uses + weight * any * like) / (sums[k].ticks + weight);
       }
     }
   }

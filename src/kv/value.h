@@ -101,6 +101,7 @@ class ReuseModel {
   // What is believed before anything was seen weighs as much as so many things seen.
   static constexpr double kPriorWeight = 16;
   static constexpr double kPriorTicks = 256;
+  static constexpr double kPassedShare = 0.25;  // Most prompts go on at a chain's end.
   // Everything counts half after so many events: the hours of yesterday's job are no guide to today's.
   static constexpr int kHalfLife = 1 << 15;
   static constexpr int kRefreshEvery = 64;
