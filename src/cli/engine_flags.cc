@@ -49,7 +49,6 @@ constexpr Refusal kRefusals[] = {
     {"--expert-ram", "--expert-ram", "", "there is no expert cache yet"},
     {"--draft", "--draft", "off", "there is no drafting yet"},
     {"--fit-target", "--fit-target", "", "--memory bounds what is used"},
-    {"--slot-save-path", "--slot-save-path", "", "prompts are kept automatically, see --kv-disk"},
 };
 
 void refuse(CLI::App& command, const Refusal& refusal) {
@@ -93,6 +92,14 @@ void add_compute_flags(CLI::App& command, engine::EngineOptions& options) {
       ->check(CLI::IsMember(kModes))
       ->type_name("mmap|read|direct")
       ->default_str("mmap")
+      ->group(std::string(kCompute));
+  command
+      .add_flag_function(
+          "--no-repack",
+          [&options](std::int64_t count) {
+            if (count > 0) options.repack = engine::EngineOptions::Repack::off;
+          },
+          "Keep weights as the file has them: starts sooner and shares memory with other processes, generates slower")
       ->group(std::string(kCompute));
   command
       .add_flag_function(

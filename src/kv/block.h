@@ -50,11 +50,12 @@ struct Block {
   Block* parent = nullptr;  // nullptr: a root, which stands for a salt and has no tokens.
   std::int64_t index = -1;  // Position of its first token / 32.
   std::array<TokenId, kBlockTokens> ids{};
-  std::vector<Copy> copies;    // [groups]; never resized.
-  Sequence* owner = nullptr;   // The live sequence that is going to compute it; peers may wait for it.
-  std::uint32_t refs = 0;      // Sequences whose path it is on.
-  std::uint32_t resident = 0;  // Copies that have a slot,
-  std::uint32_t near = 0;      // of them in the device's memory (RAM, where there is no device).
+  std::vector<Copy> copies;       // [groups]; never resized.
+  std::int64_t used_seconds = 0;  // Wall clock of the last sequence that let go of it.
+  Sequence* owner = nullptr;      // The live sequence that is going to compute it; peers may wait for it.
+  std::uint32_t refs = 0;         // Sequences whose path it is on.
+  std::uint32_t resident = 0;     // Copies that have a slot,
+  std::uint32_t near = 0;         // of them in the device's memory (RAM, where there is no device).
   std::uint32_t resident_children = 0, near_children = 0;  // That have such copies.
   bool published = false;                                  // Its bytes existed at some time.
   bool off_disk = false;  // The disk has, or may get, other tokens under this key: never read or write it there.

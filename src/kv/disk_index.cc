@@ -1,6 +1,7 @@
 #include "kv/disk_index.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lode::kv {
 
@@ -25,6 +26,7 @@ DiskIndex::Handle DiskIndex::add(const ExtentMeta& meta, std::uint64_t allocated
                     .ids = meta.ids[i]};
     }
     node.places.push_back({extent, i});
+    if (const auto pins = pins_.find(meta.keys[i]); pins != pins_.end()) extent->pins += pins->second[meta.name.group];
   }
   rank(*extent);
   return extent;
@@ -133,7 +135,7 @@ std::vector<ExtentName> DiskIndex::take_touched() {
 }
 
 // Puts it on its shelf. Full history: the seconds of computing its blocks. A window or state: those since the one of
-// the group before it.
+// the group before it. Pinned ones stay off.
 void DiskIndex::rank(Extent& extent) {
   const auto first = nodes_.find(extent.keys.front());
   if (first == nodes_.end()) return;  // Forged: it holds a key twice.
@@ -152,7 +154,7 @@ void DiskIndex::rank(Extent& extent) {
   const std::int64_t index = std::max<std::int64_t>(0, first->second.block.index - gap);
   extent.seconds_per_byte = static_cast<float>(cost_.seconds(index * kBlockTokens, (blocks + gap) * kBlockTokens) /
                                                static_cast<double>(std::max<std::uint64_t>(extent.allocated_bytes, 1)));
-  shelves_.add(extent);
+  if (extent.pins == 0) shelves_.add(extent);
 }
 
 std::int64_t DiskIndex::closest_child(const BlockKey& parent, std::span<const TokenId> ids) const {
@@ -183,7 +185,8 @@ std::optional<DiskIndex::Handle> DiskIndex::dependent(const Extent& extent,
     const auto [from, to] = by_parent_.equal_range(before);
     for (auto i = from; i != to; ++i) {
       const Extent& other = *i->second;
-      if (other.keys.front() == key && !whole_history_[other.name.group] && !spared.contains(&other)) return i->second;
+      if (other.keys.front() == key && !whole_history_[other.name.group] && !spared.contains(&other) && other.pins == 0)
+        return i->second;
     }
     before = key;
   }
@@ -209,7 +212,9 @@ DiskIndex::Handle DiskIndex::last_descendant(Handle extent, const std::unordered
     for (const BlockKey& k : extent->keys) {
       const auto [from, to] = by_parent_.equal_range(k);
       for (auto i = from; i != to && !child; ++i) {
-        if (i->second != extent && i->second->name.group == extent->name.group && !spared.contains(&*i->second))
+        const Extent& other = *i->second;
+        if (i->second != extent && other.name.group == extent->name.group && !spared.contains(&other) &&
+            other.pins == 0)
           child = i->second;
       }
       if (child) break;
@@ -238,9 +243,51 @@ std::optional<DiskIndex::Handle> DiskIndex::victim(const BlockKey& parent) {
   for (const Handle extent : off) shelves_.add(*extent);
   if (!found) return std::nullopt;
   found = last_descendant(*found, spared);
-  found = dependent(**found, spared).value_or(*found);
-  reuse_.left((*found)->kind, (*found)->uses, tick_ - (*found)->used_tick);
-  return found;
+  return dependent(**found, spared).value_or(*found);
+}
+
+void DiskIndex::evict(Handle extent) {
+  reuse_.left(extent->kind, extent->uses, tick_ - extent->used_tick);
+  remove(extent);
+}
+
+std::vector<BlockKey> DiskIndex::children(const BlockKey& parent, std::size_t most) const {
+  std::vector<BlockKey> keys;
+  if (const auto node = nodes_.find(parent); node != nodes_.end())
+    for (const Place& p : node->second.places)
+      if (p.at + 1 < p.extent->keys.size()) keys.push_back(p.extent->keys[p.at + 1]);
+  const auto [from, to] = by_parent_.equal_range(parent);
+  for (auto i = from; i != to && keys.size() < 2 * most; ++i) keys.push_back(i->second->keys.front());
+  std::sort(keys.begin(), keys.end());  // A block lies in extents of several groups.
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  keys.resize(std::min(keys.size(), most));
+  return keys;
+}
+
+std::int64_t DiskIndex::used_seconds(const BlockKey& key) const {
+  std::int64_t last = 0;
+  if (const auto node = nodes_.find(key); node != nodes_.end())
+    for (const Place& p : node->second.places) last = std::max(last, p.extent->used_seconds);
+  return last;
+}
+
+void DiskIndex::pin(const BlockKey& key, GroupId group) {
+  LODE_CHECK(group.v < kGroupsMax);
+  ++pins_[key][group.v];
+  if (const auto node = nodes_.find(key); node != nodes_.end())
+    for (const Place& p : node->second.places)
+      if (p.extent->name.group == group.v && p.extent->pins++ == 0 && p.extent->shelf >= 0) shelves_.remove(*p.extent);
+}
+
+void DiskIndex::unpin_all() {
+  pins_.clear();
+  for (Extent& extent : lru_)
+    if (std::exchange(extent.pins, 0) > 0) rank(extent);
+}
+
+bool DiskIndex::pinned(const BlockKey& key, GroupId group) const {
+  const auto pins = pins_.find(key);
+  return pins != pins_.end() && group.v < kGroupsMax && pins->second[group.v] > 0;
 }
 
 }  // namespace lode::kv

@@ -1,6 +1,7 @@
 // Which blocks lie in which extent, in memory, and which extent to give up first. Owns no files. Step thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <list>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "kv/block.h"
 #include "kv/disk_tier.h"
 #include "kv/extent.h"
 #include "kv/shelves.h"
@@ -25,6 +27,7 @@ class DiskIndex {
     std::uint64_t allocated_bytes = 0;
     std::int64_t used_seconds = 0;  // Wall clock of the last use; compares with other models' files only.
     std::uint32_t touched = 0;      // Uses since take_touched().
+    std::int64_t pins = 0;          // Its blocks that pins need of its group, each pin for itself: on no shelf then.
   };
   using Handle = std::list<Extent>::iterator;  // Stays valid until that extent is removed.
 
@@ -45,6 +48,13 @@ class DiskIndex {
   const DiskBlock* block(const BlockKey& key) const;
   // As DiskTier::closest_child.
   std::int64_t closest_child(const BlockKey& parent, std::span<const TokenId> ids) const;
+  // As DiskTier::children.
+  std::vector<BlockKey> children(const BlockKey& parent, std::size_t most) const;
+  std::int64_t used_seconds(const BlockKey& key) const;
+  // Extents that hold this block of this group, now or later, are no victims.
+  void pin(const BlockKey& key, GroupId group);
+  void unpin_all();
+  bool pinned(const BlockKey& key, GroupId group) const;
   std::vector<Handle> extents_of(const BlockKey& key) const;  // All groups.
   // Whether one extent of this group holds all of `keys`, consecutive blocks of one chain.
   bool holds_run(GroupId group, std::span<const BlockKey> keys) const;
@@ -63,8 +73,10 @@ class DiskIndex {
 
   // The extent to give up first: the one worth least (value.h), or rather its last descendant of the same group, since
   // a child is worth nothing without its parent; or, where the group is one of `whole_history` (DiskConfig), what
-  // another group holds on top of that one. Never one that holds `parent` or an ancestor of it, of any group.
+  // another group holds on top of that one. Never one that holds `parent` or an ancestor of it, of any group, nor a
+  // pinned one.
   std::optional<Handle> victim(const BlockKey& parent);
+  void evict(Handle extent);  // As remove; that it was not used again until now is learned from.
 
   const std::list<Extent>& extents() const { return lru_; }  // Least recently used first.
   std::list<Extent>& extents() { return lru_; }
@@ -94,7 +106,8 @@ class DiskIndex {
   std::list<Extent> lru_;
   std::unordered_map<ExtentName, Handle, ExtentNameHash> by_name_;
   std::unordered_map<BlockKey, Node, BlockKeyHash> nodes_;
-  std::unordered_multimap<BlockKey, Handle, BlockKeyHash> by_parent_;  // Key: Extent::parent.
+  std::unordered_multimap<BlockKey, Handle, BlockKeyHash> by_parent_;                      // Key: Extent::parent.
+  std::unordered_map<BlockKey, std::array<std::int32_t, kGroupsMax>, BlockKeyHash> pins_;  // [groups]
 };
 
 }  // namespace lode::kv

@@ -18,6 +18,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "kernels/device.h"
+#include "kv/catalog.h"
 #include "kv/key.h"
 #include "kv/value.h"
 #include "model/kv_view.h"
@@ -96,6 +97,25 @@ class DiskTier {
   virtual const DiskBlock* find(const BlockKey& key) const = 0;
   // The longest common run of `ids` with any stored block that follows `parent`; -1: none is stored.
   virtual std::int64_t closest_child(const BlockKey& parent, std::span<const TokenId> ids) const = 0;
+
+  // Keys of the stored blocks that follow `parent`, each once; at most `most`.
+  virtual std::vector<BlockKey> children(const BlockKey& parent, std::size_t most) const = 0;
+  // Wall clock of the last use that is known of a stored block; 0: none.
+  virtual std::int64_t used_seconds(const BlockKey& key) const = 0;
+  // How a block of this group went, if that is remembered; nullptr: it is not. Valid until the next call.
+  virtual const Removal* removed(const BlockKey& key, GroupId group) const = 0;
+
+  // Removes every extent all of whose blocks are among `keys`, but no pinned one. Returns their allocated bytes.
+  virtual std::uint64_t purge(std::span<const BlockKey> keys) = 0;
+  // Extents that hold a block in [pin.first[group], pin.blocks) of this chain stay until unpin(), also over restarts
+  // and while other models run. All of them are stored. Errors: exhausted (more than pin_bytes_max() pinned; nothing
+  // changes), io_error and the like (the pins' file cannot be written; nothing changes), unsupported (read-only).
+  virtual Status pin(const Pin& pin) = 0;
+  virtual Status unpin(const BlockKey& key) = 0;  // not_found: it was not pinned.
+  virtual const std::vector<Pin>& pins() const = 0;
+  virtual bool pinned(const BlockKey& key, GroupId group) const = 0;
+  virtual std::uint64_t pinned_bytes() const = 0;  // Allocated, of all models' pinned extents.
+  virtual std::uint64_t pin_bytes_max() const = 0;
 
   // Queues one extent: 1 to 16 consecutive blocks of one chain and one group; data[i] has the group's block_bytes and
   // must stay unchanged until `done` is called (on the step thread, from poll) - also when it is dropped later. The

@@ -86,6 +86,11 @@ TEST(Admission, ReadingThatIsSlowerThanComputingIsNotDone) {
   Reuse r = rig.serve(document);
   EXPECT_EQ(r.tokens_reused, 0);
   EXPECT_EQ(r.reason, "reading is slower than computing here");
+  const auto why = rig.store->explain(document, "");
+  ASSERT_TRUE(why.ok());
+  EXPECT_EQ(why->stop, Stop::slow_read);
+  EXPECT_EQ(why->reuse.reason, r.reason);
+  EXPECT_EQ(why->reuse.tokens_reused, 0);
   // An hour later the disk is given another chance.
   rig.knobs->bytes_per_second = 1e9;
   rig.clock.advance_seconds(3601);
@@ -183,6 +188,29 @@ TEST(DiskEviction, AncestorsAreSpared) {
   for (int i = 0; i < 5; ++i) index.touch(c.keys[0], 101);
   EXPECT_EQ((*index.victim(b.keys.back()))->name, c.name) << "however often it was used";
   EXPECT_EQ((*index.victim(BlockKey{}))->name, b.name) << "the others are back on their shelves";
+}
+
+TEST(DiskEviction, PinnedExtentsStay) {
+  DiskIndex index;
+  index.set_whole_history({true, false});
+  const ExtentMeta a = extent(1, 0), b = extent(1, 16), c = extent(2, 0), on_c = extent(2, 0, 16, 1),
+                   late = extent(3, 0);
+  for (const BlockKey& key : late.keys) index.pin(key, GroupId{0});  // Before it comes.
+  for (const ExtentMeta& m : {a, b, c, on_c, late}) index.add(m, 1 << 20, 100);
+  for (const BlockKey& key : a.keys) index.pin(key, GroupId{0});
+  for (const BlockKey& key : on_c.keys) index.pin(key, GroupId{1});
+  index.touch(a.keys[0], 101);  // A use puts it on no shelf.
+  std::vector<ExtentName> order;
+  while (const auto victim = index.victim(BlockKey{})) {
+    order.push_back((*victim)->name);
+    index.evict(*victim);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<ExtentName> free = {b.name, c.name};
+  std::sort(free.begin(), free.end());
+  EXPECT_EQ(order, free) << "a chain's unpinned end too, and what a pinned window stands on";
+  index.unpin_all();
+  EXPECT_TRUE(index.victim(BlockKey{}));
 }
 
 TEST(DiskEviction, UsesSurviveARestart) {

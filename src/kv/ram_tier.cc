@@ -100,6 +100,7 @@ void RamTier::arrived(Copy& copy) {
 }
 
 void RamTier::remove(Copy& copy) {
+  if (options_.removals) options_.removals->note(copy.block->key, copy.group, RemovedWhy::memory);
   free(copy.group, take(copy));
 }
 
@@ -132,7 +133,7 @@ void RamTier::unpin(Copy& copy) {
   if (--copy.pins > 0 || copy.state == CopyState::none) return;
   LODE_CHECK(copy.state == CopyState::in_place);  // A load pins what it reads.
   if (copy.keep) list(copy);
-  else remove(copy);
+  else free(copy.group, take(copy));  // A window slides on, a state passes: nobody would miss them.
 }
 
 SlotId RamTier::unpin_and_take(Copy& copy) {

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "kernels/device.h"
 #include "kv/block.h"
+#include "kv/catalog.h"
 #include "memory/budget.h"
 #include "memory/slot_pool.h"
 
@@ -36,6 +37,7 @@ struct RamTierOptions {
   // With a device: its memory's budget, which others draw on too. Both outlive the tier.
   kernels::Device* device = nullptr;
   memory::Budget* near = nullptr;
+  RemovalLog* removals = nullptr;  // Told of every copy that remove() takes; outlives the tier.
 };
 
 class RamTier {

@@ -28,7 +28,6 @@ void Sequence::reset() {
     g.state = {};
   }
   held = length = tail_count = attached = matched = opened_ns = kept_end = 0;
-  differs_at = -1;
   plan.clear();
   live = waiting = broken = counted = slow_read = false;
   loads.clear();

@@ -68,9 +68,8 @@ class Sequence {
   std::vector<Load*> loads;   // Reads that its blocks depend on and that have not ended.
 
   Reuse reuse;
-  std::vector<Source> source;    // [blocks_max]
-  std::int64_t matched = 0;      // Leading blocks of the prompt that the index or the disk knew at open.
-  std::int64_t differs_at = -1;  // First token that differs from the closest stored continuation; -1: unknown.
+  std::vector<Source> source;  // [blocks_max]
+  std::int64_t matched = 0;    // Leading blocks of the prompt that the index or the disk knew at open.
   std::int64_t opened_ns = 0;
 
   ResumePlan plan;            // Boundaries that are worth resuming at.

@@ -124,12 +124,14 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::create(const StoreConfig& config, 
                                                      StoreParts parts) {
   LODE_RETURN_IF_ERROR(check(config));
   std::vector<model::BlockLayout> layouts = layouts_of(config);
+  parts.removals = std::make_unique<RemovalLog>(clock);
   RamTierOptions options{.block_bytes = {},
                          .bytes_max = config.arena_bytes_max,
                          .piece_bytes = config.device ? parts.pinned_piece_bytes : parts.piece_bytes,
                          .freed = parts.freed,
                          .device = config.device,
-                         .near = config.device_budget};
+                         .near = config.device_budget,
+                         .removals = parts.removals.get()};
   for (const auto& l : layouts) options.block_bytes.push_back(l.block_bytes);
   auto ram = RamTier::create(options);
   if (!ram.ok()) return ram.status();
@@ -144,6 +146,7 @@ StoreImpl::StoreImpl(const StoreConfig& config, std::vector<model::BlockLayout> 
       blocks_max_((config.context_max + kBlockTokens - 1) / kBlockTokens),
       every_blocks_(every_blocks(config, layouts_)),
       clock_(clock),
+      removals_(std::move(parts.removals)),
       root_key_(parts.root_key),
       child_key_(parts.child_key),
       disk_note_(std::move(parts.disk_note)),
@@ -185,9 +188,11 @@ void StoreImpl::release(Sequence& seq) {
 
 // Takes a sequence's blocks from the end of its path until `blocks` are left. They are unpinned already.
 void StoreImpl::release_path(Sequence& seq, std::size_t blocks) {
+  const std::int64_t now = clock_.wall_seconds();
   while (seq.path.size() > blocks) {
     Block& b = *seq.path.back();
     if (b.owner == &seq) b.owner = nullptr;
+    if (seq.live) b.used_seconds = now;
     seq.path.pop_back();
     index_.unref(b);
   }

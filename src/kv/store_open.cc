@@ -34,13 +34,17 @@ void StoreImpl::build_path(Sequence& seq, std::span<const TokenId> prompt) {
   Block* parent = seq.root;
   for (std::int64_t i = 0; i < blocks; ++i) {
     const Ids ids(prompt.data() + i * kBlockTokens, kBlockTokens);
-    std::int64_t common = known ? PrefixIndex::closest_child(*parent, ids) : -1;
     Block* b = child_block(*parent, ids);
     if (known && !b->published && !b->owner) {
       known = false;
-      if (disk_ && !parent->off_disk) common = std::max(common, disk_->closest_child(parent->key, ids));
+      const Closest other = closest(*parent, ids, b);
       // Nothing in common is another prompt altogether, unless it goes on where both agree so far.
-      if (common < kBlockTokens && (common > 0 || (common == 0 && i > 0))) seq.differs_at = i * kBlockTokens + common;
+      if (other.common < kBlockTokens && (other.common > 0 || (other.common == 0 && i > 0))) {
+        const auto at = static_cast<std::size_t>(other.common);
+        seq.reuse.differs_at = i * kBlockTokens + other.common;
+        seq.reuse.asked_token = ids[at];
+        seq.reuse.stored_token = other.ids[at];
+      }
     }
     seq.matched += known;
     index_.ref(*b);
@@ -80,17 +84,21 @@ Result<Sequence*> StoreImpl::open_sequence(std::span<const TokenId> prompt, std:
   return &seq;
 }
 
+// The best resume point among the first `blocks_max` blocks, and in seq.slow_read whether a better one is not read.
+ResumePoints StoreImpl::find_start(Sequence& seq, std::int64_t blocks_max) const {
+  const ResumePoints found = find_resume(seq, blocks_max, config_.groups, disk_.get(), Tiers::ram_and_disk);
+  seq.slow_read = false;
+  if (!disk_ || found.stored == 0) return found;
+  const ResumePoints ram = find_resume(seq, blocks_max, config_.groups, nullptr, Tiers::ram);
+  seq.slow_read = ram.stored < found.stored && !reading_pays(seq, found.stored, ram.stored);
+  return seq.slow_read ? ram : found;
+}
+
 // Attaches to the best resume point among the first `blocks_max` blocks, and says in seq.waiting whether peers compute
 // a part of it.
 StoreImpl::Attached StoreImpl::attach_best(Sequence& seq, std::int64_t blocks_max, Peers peers) {
   for (int tries = 0; tries < 3; ++tries) {
-    ResumePoints found = find_resume(seq, blocks_max, config_.groups, disk_.get(), Tiers::ram_and_disk);
-    seq.slow_read = false;
-    if (disk_ && found.stored > 0) {
-      const ResumePoints ram = find_resume(seq, blocks_max, config_.groups, nullptr, Tiers::ram);
-      seq.slow_read = ram.stored < found.stored && !reading_pays(seq, found.stored, ram.stored);
-      if (seq.slow_read) found = ram;
-    }
+    const ResumePoints found = find_start(seq, blocks_max);
     seq.waiting = peers == Peers::wait && found.in_flight > found.stored;
     const Attached attached = attach(seq, seq.waiting ? found.in_flight : found.stored);
     if (attached == Attached::no_memory) seq.waiting = false;
@@ -257,7 +265,18 @@ void StoreImpl::become_ready(Sequence& seq) {
 void StoreImpl::note_reuse(Sequence& seq) {
   Reuse& r = seq.reuse;
   count_hits(r, -1);  // Of an earlier time, before a repair.
-  r.tokens_reused = seq.length;
+  count_sources(seq);
+  count_hits(r, 1);
+  const ResumePoints found = find_resume(seq, resume_limit(seq), config_.groups, disk_.get(), Tiers::ram_and_disk);
+  r.resume = seq.held == 0 ? "none" : every_blocks_ > 0 ? "checkpoint" : "block";
+  r.reason = reuse_reason(seq, seq.held, found);
+  plan_more_points(seq, found);
+}
+
+// What was reused, by where it came from.
+void StoreImpl::count_sources(Sequence& seq) {
+  Reuse& r = seq.reuse;
+  r.tokens_reused = seq.held * kBlockTokens;
   r.from_ram = r.from_disk = r.from_in_flight = 0;
   // Blocks of which nothing is needed (every layer is recurrent) came with the first that is.
   std::int64_t first = seq.held;
@@ -267,11 +286,6 @@ void StoreImpl::note_reuse(Sequence& seq) {
       case Source::disk: r.from_disk += kBlockTokens; break;
       case Source::in_flight: r.from_in_flight += kBlockTokens; break;
     }
-  count_hits(r, 1);
-  const ResumePoints found = find_resume(seq, resume_limit(seq), config_.groups, disk_.get(), Tiers::ram_and_disk);
-  r.resume = seq.held == 0 ? "none" : every_blocks_ > 0 ? "checkpoint" : "block";
-  r.reason = seq.slow_read ? "reading is slower than computing here" : reuse_reason(seq, seq.held, found);
-  plan_more_points(seq, found);
 }
 
 // What is known before it is known where the prompt can resume; peers may wait for these.

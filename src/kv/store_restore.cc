@@ -21,6 +21,7 @@ void StoreImpl::end_load(Load* load) {
     if (!damaged_.empty()) seq->broken = true;
   }
   if (damaged_.empty()) return;
+  for (const Copy* c : damaged_) removals_->note(c->block->key, c->group, RemovedWhy::damaged);
   for (const Copy* c : damaged_)
     if (full(c->group.v)) evictor_.orphan(*c->block);
   settle_waiters();
