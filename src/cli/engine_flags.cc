@@ -81,7 +81,7 @@ void add_compute_flags(CLI::App& command, engine::EngineOptions& options) {
       ->group(std::string(kCompute));
   add_kv_type(command, "--ctk", "-ctk", "K", options.k_type);
   add_kv_type(command, "--ctv", "-ctv", "V", options.v_type);
-  command.add_option("--isa", options.isa, "Force an instruction set: generic, avx2; default: the best here")
+  command.add_option("--isa", options.isa, "Force an instruction set: generic, avx2 or avx512; default: the best here")
       ->group(std::string(kCompute));
   static const std::map<std::string, gguf::LoadMode> kModes = {
       {"mmap", gguf::LoadMode::mmap}, {"read", gguf::LoadMode::read}, {"direct", gguf::LoadMode::direct}};

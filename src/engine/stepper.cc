@@ -32,7 +32,10 @@ bool Stepper::step() {
     remove_ended();
     return false;
   }
-  if (const Status done = forward(); done.ok()) finish_parts();
+  const std::int64_t started_ns = clock_.now_ns();
+  const Status done = forward();
+  if (done.ok()) note_computed(clock_.now_ns() - started_ns);
+  if (done.ok()) finish_parts();
   else if (rt_.gpu && done.code() != Code::corrupt) fail_parts(done);
   else repair();
   if (rt_.gpu) recount_card();
@@ -205,6 +208,14 @@ Status Stepper::forward() {
   }
   return rt_.model->forward(rt_.stream, batch, rt_.store->view(specs_), rt_.limits, rt_.scratch->data(),
                             reinterpret_cast<float*>(rt_.logits->data()));
+}
+
+// What computing takes here tells the store what its blocks are worth.
+void Stepper::note_computed(std::int64_t ns) {
+  kv::Store::ComputedStep step{.tokens = static_cast<std::int64_t>(ids_.size()),
+                               .seconds = static_cast<double>(ns) * 1e-9};
+  for (const std::int64_t p : positions_) step.positions += static_cast<double>(p);
+  rt_.store->note_computed(step);
 }
 
 // A restored block could not be read: the sequences concerned fall back to what is sound and compute the rest.

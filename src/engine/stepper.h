@@ -51,6 +51,7 @@ class Stepper {
   void preempt(Live& live);
   void add_part(Live& live, std::int64_t count);
   Status forward();
+  void note_computed(std::int64_t ns);
   void repair();
   void fail_parts(const Status& error);
   void recount_card();

@@ -25,7 +25,8 @@ struct Reuse {
   std::string resume = "none";   // "none", "block", or "checkpoint" (models with recurrent layers).
   std::string reason;            // What stopped the reuse there: "whole prompt but its last tokens", "nothing
                                  // stored for this prefix", "token 9584 differs", "window state not stored",
-                                 // "no checkpoint nearer than token 9216", "evicted", "damaged block", ...
+                                 // "no checkpoint nearer than token 9216", "evicted", "damaged block",
+                                 // "reading is slower than computing here", ...
   double load_ms = 0;            // Time until the last restored byte was in place.
   std::int64_t differs_at = -1;  // First token that differs from the closest stored prompt; -1: none does.
   TokenId asked_token = -1, stored_token = -1;  // The two there; -1: unknown.
@@ -38,6 +39,7 @@ enum class Stop : std::uint8_t {
   no_checkpoint,  // The state of recurrent layers is not stored there.
   no_window,      // The windows of sliding-window layers are not stored there.
   evicted,        // It was stored once.
+  slow_read,      // More is on the SSD, but computing it takes less time than reading it.
   computing,      // Another request is computing it.
   differs,        // What is stored goes on with another token.
   ends,           // What is stored ends there.

@@ -28,7 +28,7 @@ class FolderReader {
     for (auto& logged : replay.extents) {
       const auto found = extents_.find(logged.meta.name);
       if (found == extents_.end()) continue;
-      index_.add(logged.meta, found->second.allocated_bytes, logged.used_seconds);
+      index_.add(logged.meta, found->second.allocated_bytes, logged.used_seconds, logged.uses);
       extents_.erase(found);
     }
     read_unlogged();

@@ -40,6 +40,7 @@ class DiskTierImpl final : public DiskTier {
         removals_(clock) {
     for (std::uint32_t g = 0; g < config.groups.size(); ++g)
       layouts_.push_back(layout_id(GroupId{g}, config.groups[g]));
+    index_.set_whole_history(config.whole_history);
   }
   ~DiskTierImpl() override {
     for (auto& ticket : tickets_) ticket->wait_done();
@@ -69,6 +70,11 @@ class DiskTierImpl final : public DiskTier {
   ReadTicket* start_read(std::span<const ReadItem> items) override;
   void release(ReadTicket* ticket) override;
   void touch(const BlockKey& key) override { index_.touch(key, clock_.wall_seconds()); }
+  void touch_group(const BlockKey& key, GroupId group) override { index_.touch(key, clock_.wall_seconds(), group); }
+  void set_compute_cost(const ComputeCost& cost) override { index_.set_compute_cost(cost); }
+  bool near_daily_cap() override {
+    return writer_ && written_today() + queue_file_bytes_ > config_.write_bytes_per_day_max / 10 * 9;
+  }
   void drop(const BlockKey& key) override;
   void poll() override;
   bool flush(std::int64_t timeout_ms) override;
@@ -235,9 +241,9 @@ void DiskTierImpl::remove(DiskIndex::Handle extent, RemoveOrder::When when) {
   submit(RemoveOrder{.files = {std::move(doomed)}, .when = when});
 }
 
-// The file that was used longest ago, of all models; of this one, no ancestor of `parent`.
+// What is worth least of this model, but no ancestor of `parent`; or a file of another one that was used before it.
 std::optional<Doomed> DiskTierImpl::take_victim(const BlockKey& parent) {
-  const auto own = index_.victim(parent, config_.whole_history);
+  const auto own = index_.victim(parent);
   if (!others_.empty() && (!own || others_.back().used_seconds <= (*own)->used_seconds)) {
     const OtherFile file = others_.back();
     others_.pop_back();
@@ -246,7 +252,7 @@ std::optional<Doomed> DiskTierImpl::take_victim(const BlockKey& parent) {
   if (!own) return std::nullopt;
   Doomed doomed = doom(*own);
   note_removed(**own, RemovedWhy::quota);
-  index_.remove(*own);
+  index_.evict(*own);
   ++counters_.evicted_extents;
   return doomed;
 }

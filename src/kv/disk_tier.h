@@ -20,6 +20,7 @@
 #include "kernels/device.h"
 #include "kv/catalog.h"
 #include "kv/key.h"
+#include "kv/value.h"
 #include "model/kv_view.h"
 #include "platform/clock.h"
 #include "platform/file_system.h"
@@ -71,7 +72,8 @@ class ReadTicket {
   virtual bool done() const = 0;  // No slice is pending any more.
   // Items (indices into the span given to start_read) with at least one failed slice; complete once done().
   virtual std::vector<std::size_t> failed() const = 0;
-  virtual std::uint64_t bytes() const = 0;  // Bytes read for it.
+  virtual std::uint64_t bytes() const = 0;      // Bytes read for it.
+  virtual double seconds() const { return 0; }  // From the start to the last slice, once done(); 0: not measured.
 };
 
 struct DiskStats {
@@ -132,6 +134,12 @@ class DiskTier {
   virtual void release(ReadTicket* ticket) = 0;  // Waits for done().
 
   virtual void touch(const BlockKey& key) = 0;  // Recently used: eviction takes others first.
+  // The same of one group's.
+  virtual void touch_group(const BlockKey& key, GroupId) { touch(key); }
+  // What computing takes on this machine: eviction weighs blocks by it.
+  virtual void set_compute_cost(const ComputeCost&) {}
+  // Whether nine tenths of what a day may take are written: the rest is for what has been used again.
+  virtual bool near_daily_cap() { return false; }
   // Removes a block's extents of all groups (a mismatch was seen above this tier).
   virtual void drop(const BlockKey& key) = 0;
   // Delivers completions; call each step and at least ten times a second while idle.

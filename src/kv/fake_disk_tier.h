@@ -41,6 +41,8 @@ class FakeDiskTier final : public DiskTier {
     WriteResult refuse = WriteResult::queued;                      // Anything else: every write is answered so.
     enum class Fail : std::uint8_t { no, yes } writes = Fail::no;  // Queued writes end with an error.
     std::size_t queue_max = 1 << 30;                               // Extents.
+    double bytes_per_second = 0;                                   // What restores measure; 0: nothing.
+    bool near_cap = false;                                         // Of the day.
   };
 
   FakeDiskTier(std::vector<model::BlockLayout> layouts, std::shared_ptr<Stored> stored, std::shared_ptr<Knobs> knobs)
@@ -161,6 +163,7 @@ class FakeDiskTier final : public DiskTier {
     tickets_.erase(at);
   }
   void touch(const BlockKey&) override {}
+  bool near_daily_cap() override { return knobs_->near_cap; }
   void drop(const BlockKey& key) override { stored_->blocks.erase(key); }
   void poll() override {
     for (int i = 0; i < knobs_->writes_per_poll && !queue_.empty(); ++i) write_one();
@@ -200,7 +203,15 @@ class FakeDiskTier final : public DiskTier {
     }
     bool done() const override { return ran; }
     std::vector<std::size_t> failed() const override { return bad; }
-    std::uint64_t bytes() const override { return items.size(); }
+    std::uint64_t bytes() const override {
+      std::uint64_t n = 0;
+      for (const auto& item : items) n += static_cast<std::uint64_t>(tier->layouts_[item.group.v].block_bytes);
+      return n;
+    }
+    double seconds() const override {
+      const double rate = tier->knobs_->bytes_per_second;
+      return rate > 0 ? static_cast<double>(bytes()) / rate : 0;
+    }
     void run() {
       if (ran) return;
       ran = true;

@@ -60,6 +60,7 @@ Stop reuse_stop(const Sequence& seq, std::int64_t resumed, const ResumePoints& f
   const std::int64_t limit = (seq.reuse.prompt_tokens - 1) / kBlockTokens;
   if (limit == 0) return Stop::short_prompt;
   if (resumed == limit) return Stop::whole;
+  if (seq.slow_read) return Stop::slow_read;
   const std::int64_t known = std::min(limit, seq.matched);
   if (resumed < std::min(found.no_state, known)) return Stop::no_checkpoint;
   if (resumed < std::min(found.history, known)) return Stop::no_window;
@@ -83,6 +84,7 @@ std::string reuse_reason(const Sequence& seq, std::int64_t resumed, const Resume
     }
     case Stop::no_window: return "window state not stored";
     case Stop::evicted: return "evicted";
+    case Stop::slow_read: return "reading is slower than computing here";
     case Stop::computing: return "still being computed for another request";
     case Stop::differs: return differs;
     case Stop::ends: return fmt::format("stored only up to token {}", resumed * kBlockTokens);

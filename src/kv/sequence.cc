@@ -29,7 +29,7 @@ void Sequence::reset() {
   }
   held = length = tail_count = attached = matched = opened_ns = kept_end = 0;
   plan.clear();
-  live = waiting = broken = false;
+  live = waiting = broken = counted = slow_read = false;
   loads.clear();
   reuse = {};
   std::fill(source.begin(), source.end(), Source::ram);

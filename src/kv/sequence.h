@@ -61,6 +61,8 @@ class Sequence {
   std::array<TokenId, kBlockTokens> tail{};  // Ids of the block that is not full yet.
   std::int64_t tail_count = 0;
   bool live = false, waiting = false;
+  bool counted = false;       // As a use of what it shares.
+  bool slow_read = false;     // More is stored, but computing it takes less time than reading it.
   bool broken = false;        // A block it relies on was damaged: repair() before anything else.
   std::int64_t attached = 0;  // While waiting: blocks before it are known to be in place.
   std::vector<Load*> loads;   // Reads that its blocks depend on and that have not ended.

@@ -113,6 +113,12 @@ class Store {
   virtual void mark_resume_point(Sequence& seq) = 0;
   // After KvView::wait failed: damaged blocks are dropped, length() falls back to what is sound (recompute from there).
   virtual void repair(Sequence& seq) = 0;
+  // What the step just committed took: what blocks are worth is measured by it. `positions`: the sum of its tokens'.
+  struct ComputedStep {
+    std::int64_t tokens = 0;
+    double positions = 0, seconds = 0;
+  };
+  virtual void note_computed(const ComputedStep&) {}
   // Unpins everything; published blocks stay as the budget allows; pending extents are sealed (a turn's end).
   virtual void close(Sequence* seq) = 0;
 

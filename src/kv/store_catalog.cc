@@ -25,6 +25,7 @@ std::string_view stop_name(Stop stop) {
     case Stop::no_checkpoint: return "no_checkpoint";
     case Stop::no_window: return "no_window";
     case Stop::evicted: return "evicted";
+    case Stop::slow_read: return "slow_read";
     case Stop::computing: return "computing";
     case Stop::differs: return "differs";
     case Stop::ends: return "stored_part_ends";
@@ -176,7 +177,7 @@ void StoreImpl::end_probe(Sequence& seq) {
 
 // Where a request would resume; its sources are counted.
 ResumePoints StoreImpl::attach_probe(Sequence& seq) {
-  const ResumePoints found = find_resume(seq, resume_limit(seq), config_.groups, disk_.get(), Tiers::ram_and_disk);
+  const ResumePoints found = find_start(seq, resume_limit(seq));
   seq.held = std::max(found.stored, found.in_flight);
   for (std::size_t g = 0; g < seq.groups.size(); ++g)
     seq.groups[g].first = std::min(first_block(g, seq.held), seq.held);

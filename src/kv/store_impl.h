@@ -58,6 +58,7 @@ class StoreImpl final : public Store {
   void mark_resume_point(Sequence& seq) override;
   void repair(Sequence& seq) override;
   void close(Sequence* seq) override;
+  void note_computed(const ComputedStep& step) override;
   void yield_device(std::uint64_t bytes) override;
   void poll() override;
   bool flush(std::int64_t timeout_ms) override;
@@ -84,9 +85,6 @@ class StoreImpl final : public Store {
   // kept kSlackBlocks before it, where that saves this many blocks: short chats, whose turns' ends are near, do
   // without.
   static constexpr std::int64_t kSlackGapBlocks = 8;
-  // Checkpoints in the middle of a chain are the first to leave RAM, since most prompts resume at its end. One in so
-  // many regular ones stays as long as the chain's own blocks, so that a chain that loses its end does not lose all.
-  static constexpr std::int64_t kWarmEvery = 4;
   // Blocks that a listing or a purge looks at in one go: about 50 ms.
   static constexpr std::size_t kWalkMax = 65536;
   // Longest wait for queued writes when memory is full, before somebody is preempted.
@@ -121,8 +119,11 @@ class StoreImpl final : public Store {
   void build_path(Sequence& seq, std::span<const TokenId> prompt);
   enum class Attached : std::uint8_t { ok, no_memory, gone };
   enum class Peers : std::uint8_t { wait, ignore };
+  ResumePoints find_start(Sequence& seq, std::int64_t blocks_max) const;
   Attached attach_best(Sequence& seq, std::int64_t blocks_max, Peers peers);
   Attached attach(Sequence& seq, std::int64_t blocks);
+  bool reading_pays(const Sequence& seq, std::int64_t blocks, std::int64_t from_ram) const;
+  void count_uses(Sequence& seq);
   Attached start_reads(const Sequence& seq);
   void attach_from_ram(Sequence& seq, std::int64_t blocks_max);
   void note_sources(Sequence& seq) const;
@@ -140,6 +141,9 @@ class StoreImpl final : public Store {
   // store_step.cc
   void complete_block(Sequence& seq);
   void publish(Sequence& seq, Block& block, std::size_t group);
+  bool worth_writing(const Copy& copy) const;
+  void offer(ExtentPacker::Run& run, Copy& copy);
+  void write_chain(Copy& last);
   void advance_windows(Sequence& seq);
   void add_mark(Sequence& seq);
   void release_marks(Sequence& seq);
@@ -221,6 +225,7 @@ class StoreImpl final : public Store {
   std::vector<Copy*> damaged_;  // Scratch of end_load.
   std::int64_t retry_ns_ = 0;   // Dropped writes are tried again from this time on,
   bool retry_ = false;          // if there are any.
+  bool reads_in_step_ = false;  // The step at hand waits for the disk: its time says nothing of computing.
   std::uint64_t hits_ram_ = 0, hits_disk_ = 0, hits_in_flight_ = 0, computed_ = 0;  // Tokens.
 };
 

@@ -10,6 +10,8 @@ namespace lode::kv {
 void StoreImpl::end_load(Load* load) {
   damaged_.clear();
   const std::int64_t ended_ns = load->ended_ns ? load->ended_ns : clock_.now_ns();
+  const ReadTicket& ticket = *load->ticket;
+  if (ticket.done()) evictor_.costs().read.observe(ticket.bytes(), ticket.seconds(), clock_.now_ns());
   restorer_->finish(load, damaged_);
   for (Sequence* seq : live_) {
     const auto at = std::find(seq->loads.begin(), seq->loads.end(), load);
