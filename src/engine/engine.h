@@ -36,11 +36,14 @@ struct EngineOptions {
   std::string vram;
   kernels::DeviceNumerics numerics = kernels::DeviceNumerics::fast;  // Of a card; --deterministic.
   Result<std::unique_ptr<kernels::Device>> (*open_device)(const kernels::DeviceOptions&) = &kernels::open_cuda;
-  std::string memory;            // --memory SIZE as typed; empty: what the machine allows.
-  std::string kv_ram;            // --kv-ram SIZE; empty: the planner's choice.
-  std::string kv_disk;           // Folder, "off", or empty: the user's cache folder.
-  std::string kv_disk_max;       // SIZE; empty: 10% of the free space.
-  std::int32_t queue_max = 256;  // Requests waiting beyond the slots; more are refused (unavailable).
+  std::string memory;                 // --memory SIZE as typed; empty: what the machine allows.
+  std::string kv_ram;                 // --kv-ram SIZE; empty: the planner's choice.
+  std::string kv_disk;                // Folder, "off", or empty: the user's cache folder.
+  std::string kv_disk_max;            // SIZE; empty: 10% of the free space.
+  std::string kv_disk_writes;         // SIZE that a day may write there; empty: 100 GiB.
+  std::filesystem::path kv_key_file;  // What the SSD tier is encrypted with (kv/cipher.h); empty: nothing.
+  std::filesystem::path kv_trace;     // Where it is recorded what requests share; empty: nowhere.
+  std::int32_t queue_max = 256;       // Requests waiting beyond the slots; more are refused (unavailable).
   // `optional`: a model without a vocabulary is loaded too; its tokens then have no text.
   enum class Vocabulary : std::uint8_t { needed, optional } vocabulary = Vocabulary::needed;
 };
@@ -52,10 +55,10 @@ struct EngineInfo {
   std::int64_t context_max = 0, context_trained = 0, vocab = 0, chunk = 0, parameters = 0, file_bytes = 0;
   int threads = 0, slots = 0;
   std::int64_t window_max = 0;  // Tokens of the widest sliding window or chunk of a layer; 0: there is none.
-  std::string fingerprint;    // Hex.
-  std::string kv_folder;      // Of the SSD tier; empty: there is none.
-  std::string plan_text;      // The planner's table, notes and warnings.
-  std::string chat_template;  // Empty: none in the file.
+  std::string fingerprint;      // Hex.
+  std::string kv_folder;        // Of the SSD tier; empty: there is none.
+  std::string plan_text;        // The planner's table, notes and warnings.
+  std::string chat_template;    // Empty: none in the file.
   std::vector<std::string>
       notes;  // Lines a user should see at start beside the plan's: tokenizer warnings, the SSD tier.
   double load_ms = 0;
