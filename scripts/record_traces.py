@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Records traces for bench/kv_sim: real requests to a server whose --kv-trace notes what they share.
 
-    build/lode serve MODEL --port 8090 --kv-trace agent.trace & scripts/record_traces.py agent 8090
-    kinds: agent, chat, batch, users; the trace is complete once the server has stopped
+    build/lode serve MODEL --port 8090 --kv-trace agent.trace & scripts/record_traces.py agent 8090 100
+    KIND PORT REQUESTS; kinds: agent, chat, batch, users; the trace is complete once the server has stopped
 
 The texts are made up of words, the answers are the model's own, and what an agent or a chat sends next holds them.
 """
@@ -33,11 +33,11 @@ def user(text):
     return {'role': 'user', 'content': text}
 
 
-def agent(port, rng):
+def agent(port, rng, requests):
     """Three agents on one system prompt of some 15,000 tokens; each step adds a tool's output; some are tried again."""
     system = {'role': 'system', 'content': 'You are an agent with tools. ' + words(rng, 1150)}
     agents = [[] for _ in range(3)]
-    for _ in range(60):
+    for _ in range(requests):
         i = rng.randrange(3)
         if not agents[i] or len(agents[i]) > rng.randrange(8, 30):
             agents[i] = [user('Task: ' + words(rng, rng.randrange(5, 40)))]
@@ -48,11 +48,11 @@ def agent(port, rng):
         agents[i].append(ask(port, [system] + agents[i], rng.randrange(8, 24)))
 
 
-def chat(port, rng):
+def chat(port, rng, requests):
     """People who chat in turns; some say the last thing again in other words, some come back late."""
     system = {'role': 'system', 'content': 'You are a helpful assistant. ' + words(rng, 20)}
     chats = []
-    for _ in range(70):
+    for _ in range(requests):
         if len(chats) < 8 or rng.random() < 0.12:
             chats.append([])
         mine = chats[-1] if not chats[-1] else chats[int(len(chats) * rng.random() ** 0.5)]
@@ -65,11 +65,11 @@ def chat(port, rng):
         mine.append(ask(port, [system] + mine, rng.randrange(8, 12)))
 
 
-def batch(port, rng):
+def batch(port, rng, requests):
     """Extraction: long instructions, many documents seen once, some asked a second question; then another job."""
-    jobs = [words(rng, 130), words(rng, 80)]
-    for n in range(60):
-        job = jobs[0] if n < 25 or n >= 45 else jobs[1]
+    jobs = [words(rng, 150), words(rng, 90)]
+    for n in range(requests):
+        job = jobs[0] if n < requests // 3 or n >= requests * 2 // 3 else jobs[1]
         document = words(rng, int(rng.paretovariate(1.3) * 8) % 70 + 5)
         prompt = [{'role': 'system', 'content': 'Extract the fields. ' + job}, user('Document: ' + document)]
         first = ask(port, prompt, 12)
@@ -77,10 +77,10 @@ def batch(port, rng):
             ask(port, prompt + [first, user('And the totals?')], 12)
 
 
-def users(port, rng):
+def users(port, rng, requests):
     """Many users, a few of them busy, each with instructions of his own."""
     everyone = [{'own': words(rng, rng.randrange(5, 40)), 'turns': []} for _ in range(40)]
-    for _ in range(80):
+    for _ in range(requests):
         who = everyone[min(39, int(rng.paretovariate(0.9)) - 1)]
         if len(who['turns']) > 12 or rng.random() < 0.15:
             who['turns'] = []
@@ -90,4 +90,5 @@ def users(port, rng):
 
 
 if __name__ == '__main__':
-    {'agent': agent, 'chat': chat, 'batch': batch, 'users': users}[sys.argv[1]](int(sys.argv[2]), random.Random(7))
+    {'agent': agent, 'chat': chat, 'batch': batch, 'users': users}[sys.argv[1]](
+        int(sys.argv[2]), random.Random(7), int(sys.argv[3]))
