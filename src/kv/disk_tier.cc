@@ -390,7 +390,8 @@ void DiskTierImpl::say_dropped(WriteResult reason) {
                              format_size(free_bytes_), format_size(config_.free_floor_bytes)));
   else if (reason == WriteResult::dropped_daily_cap)
     spdlog::warn(kSay, folder,
-                 fmt::format("{} were written today, the most a day may take; raise --kv-disk-writes", format_size(written_today())));
+                 fmt::format("{} were written today, the most a day may take; raise --kv-disk-writes",
+                             format_size(written_today())));
   else if (reason == WriteResult::dropped_quota)
     spdlog::warn(
         kSay, folder,
