@@ -105,19 +105,19 @@ class Report {
   }
   // Seconds saved by row, each as a share of the row's best; then the scores. True: the claim holds.
   bool print() const {
-    std::printf("%-18s", "saved seconds");
+    std::printf("%-24s", "saved seconds");
     for (const auto& [kind, name] : kPolicies) std::printf(" %16s", name);
     std::printf("\n");
     double worst = 1;
     for (const std::string& name : rows_) {
       const auto& row = sums_.at(name);
       const double best = *std::max_element(row.begin(), row.end());
-      std::printf("%-18s", name.c_str());
+      std::printf("%-24s", name.c_str());
       for (const double saved : row) std::printf(" %9.0f %5.1f%%", saved, 100 * saved / best);
       std::printf("\n");
       worst = std::min(worst, row.back() / best);
     }
-    std::printf("%-18s", "score");
+    std::printf("%-24s", "score");
     for (const double score : scores_) std::printf(" %16.3f", score);
     const bool best = scores_.back() >= *std::max_element(scores_.begin(), scores_.end());
     std::printf("\nlode: %s score; on its worst trace %.1f%% of the best policy's seconds\n",

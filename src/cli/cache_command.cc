@@ -102,6 +102,7 @@ std::string age_text(std::int64_t seconds) {
 
 // What a chain begins with, as one line: text where the words are known, else ids.
 std::string begin_of(const kv::StoredChain& chain, const std::optional<KnownModel>& model) {
+  if (chain.encrypted) return "(encrypted)";
   if (chain.begin.empty()) return "(its beginning is not stored)";
   if (model && model->tokenizer && model->name == chain.model) {
     std::string text = model->tokenizer->decode(chain.begin, text::Tokenizer::Control::show);

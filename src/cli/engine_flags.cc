@@ -153,6 +153,18 @@ void add_engine_flags(CLI::App& command, engine::EngineOptions& options) {
       ->group(std::string(kMemory));
   add_size(command, "--kv-disk-max", "Most disk space of the KV store; default: 10% of what is free",
            options.kv_disk_max);
+  add_size(command, "--kv-disk-writes", "Most bytes a day that are written there; default: 100GiB",
+           options.kv_disk_writes);
+  command
+      .add_option("--kv-key-file", options.kv_key_file,
+                  "Encrypt what is stored on disk with this file's key: 32 bytes or 64 hexadecimal digits, mode 0600")
+      ->type_name("FILE")
+      ->group(std::string(kMemory));
+  command
+      .add_option("--kv-trace", options.kv_trace,
+                  "Record there how much requests share with each other, without their text, for the cache simulator")
+      ->type_name("FILE")
+      ->group(std::string(kMemory));
 
   for (const Refusal& refusal : kRefusals) refuse(command, refusal);
 }

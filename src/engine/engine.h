@@ -37,11 +37,14 @@ struct EngineOptions {
   std::string vram;
   kernels::DeviceNumerics numerics = kernels::DeviceNumerics::fast;  // Of a card; --deterministic.
   Result<std::unique_ptr<kernels::Device>> (*open_device)(const kernels::DeviceOptions&) = &kernels::open_cuda;
-  std::string memory;            // --memory SIZE as typed; empty: what the machine allows.
-  std::string kv_ram;            // --kv-ram SIZE; empty: the planner's choice.
-  std::string kv_disk;           // Folder, "off", or empty: the user's cache folder.
-  std::string kv_disk_max;       // SIZE; empty: 10% of the free space.
-  std::int32_t queue_max = 256;  // Requests waiting beyond the slots; more are refused (unavailable).
+  std::string memory;                 // --memory SIZE as typed; empty: what the machine allows.
+  std::string kv_ram;                 // --kv-ram SIZE; empty: the planner's choice.
+  std::string kv_disk;                // Folder, "off", or empty: the user's cache folder.
+  std::string kv_disk_max;            // SIZE; empty: 10% of the free space.
+  std::string kv_disk_writes;         // SIZE that a day may write there; empty: 100 GiB.
+  std::filesystem::path kv_key_file;  // What the SSD tier is encrypted with (kv/cipher.h); empty: nothing.
+  std::filesystem::path kv_trace;     // Where it is recorded what requests share; empty: nowhere.
+  std::int32_t queue_max = 256;       // Requests waiting beyond the slots; more are refused (unavailable).
   // `optional`: a model without a vocabulary is loaded too; its tokens then have no text.
   enum class Vocabulary : std::uint8_t { needed, optional } vocabulary = Vocabulary::needed;
 };

@@ -132,6 +132,20 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
   return p;
 }
 
+// The part of the KV store's configuration that the planner has no say in.
+Status configure_disk(const EngineOptions& options, const plan::Plan& plan, kv::DiskConfig& disk) {
+  disk.dir = *plan.disk_folder;
+  disk.quota_bytes = plan.disk_quota_bytes;
+  std::optional<std::uint64_t> a_day;
+  LODE_RETURN_IF_ERROR(parse(options.kv_disk_writes, disk.quota_bytes, a_day));
+  disk.write_bytes_per_day_max = a_day.value_or(disk.write_bytes_per_day_max);
+  if (options.kv_key_file.empty()) return Status::success();
+  auto cipher = kv::Cipher::from_file(options.kv_key_file);
+  if (!cipher.ok()) return cipher.status();
+  disk.cipher = std::move(cipher).value();
+  return Status::success();
+}
+
 }  // namespace
 
 // XDG's rule: $XDG_CACHE_HOME, else ~/.cache.
@@ -160,7 +174,7 @@ Result<plan::Plan> plan_for(const EngineOptions& options, const Runtime& rt) {
   return plan::make(hardware, facts_for(rt, staging), wanted.value());
 }
 
-Status open_planned(const plan::Plan& plan, Runtime& rt) {
+Status open_planned(const plan::Plan& plan, const EngineOptions& options, Runtime& rt) {
   rt.info.plan_text = plan.text();
   rt.info.context_max = plan.context;
   rt.info.slots = plan.slots;
@@ -202,10 +216,10 @@ Status open_planned(const plan::Plan& plan, Runtime& rt) {
   config.chunk_tokens = plan.chunk;
   config.context_max = plan.context;
   config.sequences_max = plan.slots;
+  config.trace = options.kv_trace;
   if (plan.disk_folder) {
     config.disk.emplace();
-    config.disk->dir = *plan.disk_folder;
-    config.disk->quota_bytes = plan.disk_quota_bytes;
+    LODE_RETURN_IF_ERROR(configure_disk(options, plan, *config.disk));
   }
   auto store = kv::Store::open(config, platform::real_file_system(), platform::system_clock());
   if (!store.ok()) return store.status();

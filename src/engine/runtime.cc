@@ -122,7 +122,7 @@ static Status start(const EngineOptions& options, Runtime& rt) {
   for (const std::string& warning : rt.tokenizer->warnings()) rt.info.notes.push_back(warning);
   const auto chat = rt.file->get_string("tokenizer.chat_template");
   if (chat.ok() && chat.value()) rt.info.chat_template = *chat.value();
-  LODE_RETURN_IF_ERROR(open_planned(plan.value(), rt));
+  LODE_RETURN_IF_ERROR(open_planned(plan.value(), options, rt));
   if (rt.packed) rt.packed->release_file(*rt.file);  // The fingerprint has looked at parts of every tensor.
   return Status::success();
 }

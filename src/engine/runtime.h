@@ -49,7 +49,7 @@ Status open_gpu(const EngineOptions& options, Runtime& rt);
 // Plans with what the machine has. The model is loaded, in whatever way.
 Result<plan::Plan> plan_for(const EngineOptions& options, const Runtime& rt);
 // Makes the workspace and opens the KV store as planned.
-Status open_planned(const plan::Plan& plan, Runtime& rt);
+Status open_planned(const plan::Plan& plan, const EngineOptions& options, Runtime& rt);
 // The whole chain for a server.
 Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options);
 

@@ -38,6 +38,7 @@ struct Copy : Ranked {
   std::uint32_t pins = 0;
   std::int64_t short_extent_end = -1;  // Index of the last block of the short extent it was written in; -1: none.
   Load* load = nullptr;                // While `reading`.
+  bool ranked = false;                 // It was listed once: uses of it count though it has gone.
   bool listed = false;                 // Nobody pins it: it may be evicted, and lies on one of RamTier's shelves.
   // Window groups. A resume point is the window before a block's end, which neighbours may share: the copy there has
   // the first block of it, and every copy in it counts the points that hold it.

@@ -92,8 +92,10 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     AlignedBytes header_bytes;
     HeaderState header_state = HeaderState::reading;
     std::vector<std::uint64_t> checksums;  // [slices, blocks], once the header is good.
-    std::vector<std::size_t> parked;       // Reads that arrived before the header.
-    std::size_t pending = 0;               // Reads of it that are not finished.
+    std::vector<Tag> tags;                 // The same, of an encrypted extent; and what opens it.
+    std::unique_ptr<const ExtentCipher> cipher;
+    std::vector<std::size_t> parked;  // Reads that arrived before the header.
+    std::size_t pending = 0;          // Reads of it that are not finished.
     bool reported = false;
   };
   // What a read is for; ops_ and purposes_ run in parallel.
@@ -104,6 +106,7 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     bool staged = false;           // Some of its destinations are on the device.
   };
 
+  const Cipher* cipher() const { return owner_.config_.cipher.get(); }
   const model::BlockLayout& layout(const OpenExtent& e) const { return owner_.config_.groups[e.group.v]; }
 
   // mutex_ held, or before submit().
@@ -124,10 +127,12 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     const GroupId group{plan.name.group};
     OpenExtent e{.plan = &plan,
                  .group = group,
-                 .shape = ExtentShape::of(owner_.config_.groups[group.v], plan.name.blocks),
+                 .shape = ExtentShape::of(owner_.config_.groups[group.v], plan.name.blocks, sealing(cipher())),
                  .file = nullptr,
                  .header_bytes = nullptr,
                  .checksums = {},
+                 .tags = {},
+                 .cipher = nullptr,
                  .parked = {}};
     bool aligned = true;
     for (const auto& run : plan.runs) {
@@ -216,13 +221,18 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
   }
 
   void header_done(OpenExtent& e, Status status) {
-    std::vector<std::uint64_t> checksums;
-    if (status.ok()) status = check_header(e, checksums);
+    ExtentHeader header;
+    std::unique_ptr<const ExtentCipher> opener;
+    if (status.ok()) status = check_header(e, header);
+    if (status.ok() && cipher())
+      opener.reset(new ExtentCipher(cipher()->extent(header.meta.sealed->salt)));  // No move, no copy.
     std::vector<std::size_t> parked;
     {
       const std::lock_guard lock(mutex_);
       e.header_state = status.ok() ? HeaderState::good : HeaderState::bad;
-      e.checksums = std::move(checksums);
+      e.checksums = std::move(header.checksums);
+      e.tags = std::move(header.tags);
+      e.cipher = std::move(opener);
       parked = std::exchange(e.parked, {});
       if (!status.ok()) report(e, status);
       bytes_ += e.shape.header_bytes();
@@ -231,16 +241,19 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     finish(e, 1);
   }
 
-  Status check_header(const OpenExtent& e, std::vector<std::uint64_t>& checksums) const {
+  Status check_header(const OpenExtent& e, ExtentHeader& out) const {
     auto header = parse_header({e.header_bytes.get(), e.shape.header_bytes()});
     if (!header.ok()) return Status::corrupt(fmt::format("{}: {}", e.file->path().string(), header.status().message()));
     if (header->meta.name != e.plan->name || header->meta.keys != e.plan->keys ||
         header->model_fingerprint != owner_.config_.model_fingerprint ||
+        header->meta.sealed.has_value() != (cipher() != nullptr) ||
         !std::equal(header->slice_bytes.begin(), header->slice_bytes.end(), e.shape.slice_bytes().begin(),
                     e.shape.slice_bytes().end())) {
       return Status::corrupt(fmt::format("{}: its header belongs to another extent", e.file->path().string()));
     }
-    checksums = std::move(header->checksums);
+    if (cipher() && !open_ids(*cipher(), header->model_fingerprint, header->meta))
+      return Status::corrupt(fmt::format("{}: its header was not written with this key", e.file->path().string()));
+    out = std::move(*header);
     return {};
   }
 
@@ -265,6 +278,13 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     check_slice(tag);
   }
 
+  // The bytes are what was written; those of an encrypted extent are what was encrypted, from then on.
+  bool sound(const OpenExtent& e, std::size_t slice, std::uint32_t block, std::span<std::byte> bytes) const {
+    const std::size_t at = slice * e.shape.blocks() + block;
+    if (checksum(bytes) != e.checksums[at]) return false;
+    return !e.cipher || e.cipher->open(slice_message(slice, e.shape.blocks(), block), {}, bytes, e.tags[at]);
+  }
+
   // Its bytes and the header are here.
   void check_slice(std::size_t tag) {
     const Purpose& p = purposes_[tag];
@@ -276,8 +296,8 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     std::vector<kernels::DeviceCopy> copies;
     for (std::size_t i = 0; i < p.run->items.size(); ++i) {
       std::byte* const dst = p.run->dst[i] + slice.offset;
-      const std::byte* const here = p.staged ? buffers_[tag] + i * slice_bytes : dst;
-      if (!good_header || checksum({here, slice_bytes}) != e.checksums[p.slice * e.shape.blocks() + p.run->first + i])
+      std::byte* const here = p.staged ? buffers_[tag] + i * slice_bytes : dst;
+      if (!good_header || !sound(e, p.slice, p.run->first + static_cast<std::uint32_t>(i), {here, slice_bytes}))
         bad.push_back(p.run->items[i]);
       else if (p.staged) copies.push_back({dst, here, slice_bytes});
     }

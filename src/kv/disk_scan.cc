@@ -19,19 +19,22 @@ class FolderReader {
   FolderReader(platform::FileSystem& fs, const DiskConfig& config, DiskIndex& index)
       : fs_(fs), config_(config), paths_(config), index_(index) {
     for (std::uint32_t g = 0; g < config.groups.size(); ++g)
-      layouts_.push_back(layout_id(GroupId{g}, config.groups[g]));
+      layouts_.push_back(layout_id(GroupId{g}, config.groups[g], cipher()));
   }
 
-  FolderContents read(DiskScan scan, const LogReplay& replay) {
+  FolderContents read(DiskScan scan, LogReplay replay) {
     contents_.others = std::move(scan.others);
     for (auto& entry : scan.own) sort_out(entry);
-    for (auto& logged : replay.extents) {
+    for (LoggedExtent& logged : replay.extents) {
+      if (elsewhere_.erase(logged.meta.name) > 0) contents_.locked += locked(logged.meta);
       const auto found = extents_.find(logged.meta.name);
       if (found == extents_.end()) continue;
+      if (cipher() && !open_ids(*cipher(), config_.model_fingerprint, logged.meta)) continue;  // Its header is asked.
       index_.add(logged.meta, found->second.allocated_bytes, logged.used_seconds, logged.uses);
       extents_.erase(found);
     }
     read_unlogged();
+    look_elsewhere();
     return std::move(contents_);
   }
 
@@ -49,9 +52,13 @@ class FolderReader {
     if (name->group >= layouts_.size() || name->layout != layouts_[name->group]) {
       // Other KV types, say: sound, of no use here, and in nobody's index while this model runs.
       contents_.others.push_back({below_dir(entry.name), entry.allocated_bytes, entry.modified_seconds});
+      elsewhere_.emplace(*name, entry.size);
+      contents_.unsealed += cipher() && name->group < layouts_.size() &&
+                            name->layout == layout_id(GroupId{name->group}, config_.groups[name->group]);
       return;
     }
-    const std::uint64_t expected = ExtentShape::of(config_.groups[name->group], name->blocks).file_bytes();
+    const std::uint64_t expected =
+        ExtentShape::of(config_.groups[name->group], name->blocks, sealing(cipher())).file_bytes();
     if (entry.size != expected) {
       damaged(entry.name, fmt::format("{} bytes, expected {}", entry.size, expected));
       return;
@@ -76,10 +83,26 @@ class FolderReader {
         damaged(entry.name, header.status().message());
       } else if (header->meta.name != name || header->model_fingerprint != config_.model_fingerprint) {
         damaged(entry.name, "its header belongs to another extent");
+      } else if (cipher() && !open_ids(*cipher(), config_.model_fingerprint, header->meta)) {
+        damaged(entry.name, "its header was not written with this key");
       } else {
         index_.add(header->meta, entry.allocated_bytes, entry.modified_seconds);
         contents_.unlogged.push_back({std::move(header->meta), entry.modified_seconds});
       }
+    }
+  }
+
+  bool locked(const ExtentMeta& meta) const {
+    return meta.sealed && (!cipher() || meta.sealed->key_id != cipher()->id());
+  }
+  // Without a log a few headers are enough to tell that there are such.
+  void look_elsewhere() {
+    constexpr int kLooked = 8;
+    int left = kLooked;
+    for (const auto& [name, bytes] : elsewhere_) {
+      if (--left < 0) return;
+      const auto header = read_extent_header(fs_, paths_.own / name.file_name(), bytes);
+      contents_.locked += header.ok() && locked(header->meta);
     }
   }
 
@@ -92,7 +115,9 @@ class FolderReader {
   const DiskConfig& config_;
   const DiskPaths paths_;
   DiskIndex& index_;
+  const Cipher* cipher() const { return config_.cipher.get(); }
   std::vector<std::uint64_t> layouts_;
+  std::unordered_map<ExtentName, std::uint64_t, ExtentNameHash> elsewhere_;     // Bytes of those of other layouts.
   std::unordered_map<ExtentName, platform::DirEntry, ExtentNameHash> extents_;  // Not yet in the index.
   FolderContents contents_;
 };
@@ -115,9 +140,9 @@ Result<ExtentHeader> read_extent_header(platform::FileSystem& fs, const std::fil
   return parse_header(bytes);
 }
 
-FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, const LogReplay& replay,
+FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, LogReplay replay,
                            DiskIndex& index) {
-  return FolderReader(fs, config, index).read(std::move(scan), replay);
+  return FolderReader(fs, config, index).read(std::move(scan), std::move(replay));
 }
 
 }  // namespace lode::kv

@@ -21,10 +21,12 @@ struct FolderContents {
   std::string damage;                    // What is wrong with the first of them.
   std::vector<std::string> foreign;      // Names in this model's folder that are not ours.
   std::vector<LoggedExtent> unlogged;    // In the index, but missing in the log.
+  std::uint64_t locked = 0;              // Of `others`: this model's, encrypted with another key than the one at hand.
+  std::uint64_t unsealed = 0;            // Of `others`: of this layout, but not encrypted, where there is a key.
 };
 
 // Fills `index`, least recently used first. Reads the headers of extents that the log does not know.
-FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, const LogReplay& replay,
+FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, LogReplay replay,
                            DiskIndex& index);
 
 // The header of an extent of at least so many bytes. not_found, resource_exhausted: it could not be looked at; else it

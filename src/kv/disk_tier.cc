@@ -39,7 +39,7 @@ class DiskTierImpl final : public DiskTier {
         day_(clock.wall_seconds() / kDaySeconds),
         removals_(clock) {
     for (std::uint32_t g = 0; g < config.groups.size(); ++g)
-      layouts_.push_back(layout_id(GroupId{g}, config.groups[g]));
+      layouts_.push_back(layout_id(GroupId{g}, config.groups[g], config.cipher.get()));
     index_.set_whole_history(config.whole_history);
   }
   ~DiskTierImpl() override {
@@ -83,6 +83,7 @@ class DiskTierImpl final : public DiskTier {
  private:
   Status become_writer();
   void clean_up(FolderContents& contents);
+  void say_locked(const FolderContents& contents) const;
   Doomed doom(DiskIndex::Handle extent) const;
   void remove(DiskIndex::Handle extent, RemoveOrder::When when);
   std::optional<Doomed> take_victim(const BlockKey& parent);
@@ -184,13 +185,30 @@ Status DiskTierImpl::start() {
     spdlog::warn("{} files in {} are not Lode's and are left alone; the first: {}", contents.foreign.size(),
                  paths_.own.string(), contents.foreign.front());
   }
+  say_locked(contents);
   reader_ = std::make_unique<DiskReader>(config_, fs_, counters_);
   if (config_.device) {
     LODE_RETURN_IF_ERROR(reader_->open_staging());
     if (writer_) LODE_RETURN_IF_ERROR(writer_->open_staging());
   }
+  if (writer_ && config_.cipher) writer_->open_sealing();
   if (writer_) writer_->run();
   return {};
+}
+
+// What this key cannot open is a miss, and stays for the one that can as long as nobody else needs its room.
+void DiskTierImpl::say_locked(const FolderContents& contents) const {
+  const std::string folder = paths_.own.string();
+  if (contents.locked > 0)
+    spdlog::warn(
+        "{} files in {} are encrypted {}: what they hold is computed again. Start with the --kv-key-file they "
+        "were written with, or remove them with `lode cache gc`.",
+        contents.locked, folder, config_.cipher ? "with another key" : "and there is no --kv-key-file");
+  if (contents.unsealed > 0)
+    spdlog::warn(
+        "{} files in {} were written without --kv-key-file: they are not encrypted, and not used. `lode cache "
+        "gc` removes them.",
+        contents.unsealed, folder);
 }
 
 // The writer's part of start-up: nothing torn stays, the log knows everything, the quota holds.
@@ -316,7 +334,8 @@ WriteResult DiskTierImpl::write(GroupId group, std::span<const DiskBlock> blocks
                             .first_index = blocks.front().index,
                             .parent = blocks.front().parent,
                             .keys = {},
-                            .ids = {}},
+                            .ids = {},
+                            .sealed = {}},
                    .group = group,
                    .data = {data.begin(), data.end()},
                    .victims = {}};
@@ -333,7 +352,8 @@ WriteResult DiskTierImpl::write(GroupId group, std::span<const DiskBlock> blocks
     twin->second.done.push_back(std::move(done));
     return WriteResult::queued;
   }
-  order.file_bytes = ExtentShape::of(config_.groups[group.v], order.meta.name.blocks).file_bytes();
+  order.file_bytes =
+      ExtentShape::of(config_.groups[group.v], order.meta.name.blocks, sealing(config_.cipher.get())).file_bytes();
   order.reserved_bytes = order.file_bytes + kSlackBytes;
   order.data_bytes = static_cast<std::uint64_t>(config_.groups[group.v].block_bytes) * blocks.size();
   auto reason = reason_to_drop(order.file_bytes, order.data_bytes);
@@ -370,7 +390,8 @@ void DiskTierImpl::say_dropped(WriteResult reason) {
                              format_size(free_bytes_), format_size(config_.free_floor_bytes)));
   else if (reason == WriteResult::dropped_daily_cap)
     spdlog::warn(kSay, folder,
-                 fmt::format("{} were written today, the most a day may take", format_size(written_today())));
+                 fmt::format("{} were written today, the most a day may take; raise --kv-disk-writes",
+                             format_size(written_today())));
   else if (reason == WriteResult::dropped_quota)
     spdlog::warn(
         kSay, folder,

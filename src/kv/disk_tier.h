@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "kernels/device.h"
 #include "kv/catalog.h"
+#include "kv/cipher.h"
 #include "kv/key.h"
 #include "kv/value.h"
 #include "model/kv_view.h"
@@ -37,6 +38,7 @@ struct DiskConfig {
   std::uint64_t quota_bytes = 0;                // Allocated bytes of all extents under `dir`; a hard bound.
   std::uint64_t free_floor_bytes = 1ull << 30;  // Never write when the file system has less free than this.
   std::uint64_t write_bytes_per_day_max = 100ull << 30;
+  std::shared_ptr<const Cipher> cipher;         // Encrypts what is written; nullptr: nothing is.
   std::uint64_t queue_bytes_max = 64ull << 20;  // Bytes waiting to be written; beyond it a write is dropped.
   // Blocks may lie in this device's memory: they pass through page-locked RAM (staging.h). Outlives the tier.
   kernels::Device* device = nullptr;

@@ -214,11 +214,35 @@ Status DiskWriter::fetch(WriteOrder& order) {
   return copies_.empty() ? Status::success() : config_.device->copy(copies_);
 }
 
+void DiskWriter::open_sealing() {
+  std::uint64_t most = 0;
+  for (const auto& layout : config_.groups)
+    most = std::max(most, static_cast<std::uint64_t>(layout.block_bytes) * kExtentBlocks);
+  sealed_ = aligned_bytes(most);
+}
+
+// Under a key of its own: encrypted again after an error, it is the same messages under the same numbers.
+void DiskWriter::seal(WriteOrder& order) {
+  if (!config_.cipher) return;
+  seal_ids(*config_.cipher, config_.model_fingerprint, order.meta);
+  const ExtentCipher cipher = config_.cipher->extent(order.meta.sealed->salt);
+  const auto& slices = config_.groups[order.group.v].slices;
+  const std::uint32_t blocks = order.meta.name.blocks;
+  std::byte* to = sealed_.get();
+  for (std::size_t s = 0; s < slices.size(); ++s)
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      const std::span from(order.data[b] + slices[s].offset, static_cast<std::size_t>(slices[s].bytes));
+      order.tags.push_back(cipher.seal(slice_message(s, blocks, b), {}, from, to));
+      to += from.size();
+    }
+}
+
 DiskWriter::Outcome DiskWriter::write(WriteOrder& order, std::uint64_t& allocated) {
   const auto room = [&] { return ledger_.used() + order.file_bytes + kBesideBytes <= config_.quota_bytes; };
   if (!room() || daily_.today() + order.file_bytes > config_.write_bytes_per_day_max) return Outcome::dropped;
   if (!lock_) recreate();
   Status status = fetch(order);
+  if (status.ok()) seal(order);
   for (int attempt = status.ok() ? 0 : 2; attempt < 2; ++attempt) {
     if (!lock_) return Outcome::failed;  // Another process took the folder over; recreate() has said so.
     const auto space = fs_.space(paths_.own);
@@ -247,9 +271,9 @@ DiskWriter::Outcome DiskWriter::write(WriteOrder& order, std::uint64_t& allocate
 }
 
 Status DiskWriter::write_file(const WriteOrder& order, std::uint64_t& allocated) {
-  const bool aligned = std::all_of(order.data.begin(), order.data.end(), [](const std::byte* p) {
-    return reinterpret_cast<std::uintptr_t>(p) % platform::kFileAlign == 0;
-  });
+  const bool aligned = sealed_ || std::all_of(order.data.begin(), order.data.end(), [](const std::byte* p) {
+                         return reinterpret_cast<std::uintptr_t>(p) % platform::kFileAlign == 0;
+                       });
   const std::string temporary = paths_.own_name + "/" + std::to_string(temporaries_++) + ".tmp";
   const std::string final_path = paths_.own_name + "/" + order.meta.name.file_name();
   ledger_.set(temporary, order.file_bytes);
@@ -288,14 +312,20 @@ Result<std::unique_ptr<platform::File>> DiskWriter::create(const std::filesystem
 // Everything is hashed first, then written in file order with large writes, header included.
 Status DiskWriter::fill(const WriteOrder& order, const std::string& temporary, bool aligned, std::uint64_t& allocated) {
   const auto& layout = config_.groups[order.group.v];
-  const ExtentShape shape = ExtentShape::of(layout, order.meta.name.blocks);
-  ExtentHeader header{
-      .meta = order.meta, .model_fingerprint = config_.model_fingerprint, .slice_bytes = {}, .checksums = {}};
+  const ExtentShape shape = ExtentShape::of(layout, order.meta.name.blocks, sealing(config_.cipher.get()));
+  ExtentHeader header{.meta = order.meta,
+                      .model_fingerprint = config_.model_fingerprint,
+                      .slice_bytes = {},
+                      .checksums = {},
+                      .tags = order.tags};
   header.slice_bytes.assign(shape.slice_bytes().begin(), shape.slice_bytes().end());
   std::vector<std::span<const std::byte>> parts(1);
+  const std::byte* sealed = sealed_.get();
   for (const auto& slice : layout.slices) {
     for (const std::byte* block : order.data) {
-      parts.emplace_back(block + slice.offset, static_cast<std::size_t>(slice.bytes));
+      const auto bytes = static_cast<std::size_t>(slice.bytes);
+      parts.emplace_back(sealed ? sealed : block + slice.offset, bytes);
+      if (sealed) sealed += bytes;
       header.checksums.push_back(checksum(parts.back()));
     }
   }

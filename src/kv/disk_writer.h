@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "kv/bytes_io.h"
 #include "kv/disk_folder.h"
 #include "kv/disk_tier.h"
 #include "kv/extent.h"
@@ -64,6 +65,7 @@ struct WriteOrder {
   ExtentMeta meta;
   GroupId group;
   std::vector<const std::byte*> data;  // [blocks] of block_bytes.
+  std::vector<Tag> tags;               // [slices, blocks], once it is encrypted.
   std::vector<Doomed> victims;         // Removed first.
   std::uint64_t file_bytes = 0;
   std::uint64_t reserved_bytes = 0;  // In the ledger, given back when the order is done.
@@ -111,6 +113,7 @@ class DiskWriter {
   std::optional<OtherFile> set_aside_now(const Doomed& file);
   void append_log(std::span<const std::byte> records, std::uint64_t count);
   Status open_staging();  // With a device.
+  void open_sealing();    // With a cipher.
   void run();
 
   DiskLedger& ledger() { return ledger_; }
@@ -134,6 +137,7 @@ class DiskWriter {
   void handle(TouchOrder& order);
   Outcome write(WriteOrder& order, std::uint64_t& allocated);
   Status fetch(WriteOrder& order);
+  void seal(WriteOrder& order);
   Status write_file(const WriteOrder& order, std::uint64_t& allocated);
   Result<std::unique_ptr<platform::File>> create(const std::filesystem::path& path, platform::OpenOptions::Cache cache);
   Status fill(const WriteOrder& order, const std::string& temporary, bool aligned, std::uint64_t& allocated);
@@ -158,6 +162,7 @@ class DiskWriter {
   std::unique_ptr<Staging> staging_;  // With a device: one extent.
   std::byte* staged_ = nullptr;       // Its buffer.
   std::vector<kernels::DeviceCopy> copies_;
+  AlignedBytes sealed_;  // With a cipher: an extent's slices, encrypted, as they follow each other in the file.
   std::unique_ptr<platform::FileLock> lock_;
   IndexLog log_;
   DailyCount daily_;

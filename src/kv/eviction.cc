@@ -16,6 +16,7 @@ Evictor::Evictor(std::span<const model::CacheGroup> groups, PrefixIndex& index, 
   for (std::uint32_t g = 0; g < groups.size(); ++g) {
     if (groups[g].kind == model::CacheGroup::Kind::full) full_bytes_ += ram.block_bytes(GroupId{g});
     else points_ = true;
+    states_ |= groups[g].kind == model::CacheGroup::Kind::checkpoint;
   }
   ram.set_ranker(this);
 }
@@ -148,7 +149,10 @@ bool Evictor::remove_unpinned(Block& block) {
 void Evictor::use(Copy& copy) {
   const std::uint64_t now = tick();
   if (!full(copy) && copy.kind == ReuseModel::Kind::history) copy.kind = ReuseModel::Kind::end;  // Not ranked yet.
-  if (copy.state != CopyState::none) reuse_.reused(copy.kind, copy.uses, now - std::min(now, copy.used_tick));
+  // Of a model with recurrent layers also what is gone: a checkpoint that had to go before its first use would never be
+  // learned of. Windows lie at every boundary, so that what resumes elsewhere instead says little of them.
+  if (copy.state != CopyState::none || (states_ && copy.ranked))
+    reuse_.reused(copy.kind, copy.uses, now - std::min(now, copy.used_tick));
   copy.uses = std::min(copy.uses + 1, 1u << 20);
   copy.used_tick = now;
   ram_.rerank(copy);
@@ -167,6 +171,7 @@ void Evictor::make_point(Copy& end, std::int64_t first) {
 
 bool Evictor::rank(Copy& copy) {
   const Block& b = *copy.block;
+  copy.ranked = true;
   const bool near = RamTier::home(copy.slot) == Home::near && ram_.has_far();
   const bool leaf = near ? b.near_children == 0 : b.resident_children == 0;
   if (full(copy)) {

@@ -100,6 +100,7 @@ class Evictor final : public Ranker {
   const std::int64_t slack_blocks_;
   const std::uint64_t ram_bytes_max_;
   bool points_ = false;           // Some group is not one of full history.
+  bool states_ = false;           // Some group has checkpoints.
   std::uint64_t full_bytes_ = 0;  // Of a block, over the groups of full history.
   Costs costs_;
   ReuseModel reuse_;

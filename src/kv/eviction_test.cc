@@ -74,6 +74,22 @@ TEST(Eviction, WhatTheSsdHasTooGoesBeforeWhatOnlyRamHas) {
   EXPECT_GT(r.from_disk, 0);
 }
 
+// Many short tasks on one prompt, in memory that holds the prompt's chain, two of its states and little else.
+TEST(Eviction, ThePromptThatAllTasksShareStays) {
+  std::mt19937 rng(8);
+  constexpr std::uint64_t kHistory = 8 << 10, kState = 12 << 10;  // Of hybrid_groups(), a block.
+  Rig rig({.groups = hybrid_groups(), .unpinned_bytes = 42 * kHistory + 2 * kState});
+  computed(rig, 1e-3, 1e-7);
+  const Tokens system = random_tokens(rng, 32 * 40);
+  std::int64_t reused = 0;
+  for (int i = 0; i < 60; ++i) {
+    Tokens prompt = system;
+    for (const TokenId id : random_tokens(rng, 32 * 3)) prompt.push_back(id);
+    reused += rig.serve(prompt).tokens_reused;
+  }
+  EXPECT_GT(reused, 55 * 32 * 40) << "all but the first few use it whole";
+}
+
 TEST(Admission, ReadingThatIsSlowerThanComputingIsNotDone) {
   std::mt19937 rng(5);
   Rig rig({.groups = full_groups(), .arena_bytes = 64 << 20, .unpinned_bytes = 0, .context = 8000, .disk = Disk::fake});

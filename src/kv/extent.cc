@@ -23,8 +23,12 @@ constexpr std::size_t kChecksumOffset = 16;  // Of the header's own checksum.
 constexpr std::uint32_t kSlicesMax = 4096;
 constexpr std::uint64_t kPage = model::kSliceAlign;
 
-std::uint64_t unpadded_header_bytes(std::uint64_t slices, std::uint64_t blocks) {
-  return kFixedBytes + 8 * slices + blocks * (sizeof(BlockKey) + kBlockTokens * sizeof(TokenId)) + 8 * slices * blocks;
+constexpr std::size_t kIdsBytes = kBlockTokens * sizeof(TokenId);  // Of a block.
+
+std::uint64_t unpadded_header_bytes(std::uint64_t slices, std::uint64_t blocks, Sealing sealing) {
+  const std::uint64_t plain = kFixedBytes + 8 * slices + blocks * (sizeof(BlockKey) + kIdsBytes) + 8 * slices * blocks;
+  if (sealing == Sealing::none) return plain;
+  return plain + sizeof(SealedIds::key_id) + sizeof(Salt) + sizeof(Tag) + sizeof(Tag) * slices * blocks;
 }
 
 // The header with its own checksum field as zero.
@@ -50,7 +54,7 @@ std::uint64_t checksum(std::span<const std::byte> bytes) {
 #endif
 }
 
-std::uint64_t layout_id(GroupId group, const model::BlockLayout& layout) {
+std::uint64_t layout_id(GroupId group, const model::BlockLayout& layout, const Cipher* cipher) {
   ByteWriter w;
   w.put<std::uint32_t>(kFormatVersion);
   w.put<std::uint32_t>(group.v);
@@ -65,6 +69,7 @@ std::uint64_t layout_id(GroupId group, const model::BlockLayout& layout) {
     w.put<std::int64_t>(s.kv.k_offset - s.offset);
     w.put<std::int64_t>(s.kv.v_offset - s.offset);
   }
+  if (cipher) w.put<std::uint64_t>(cipher->id());
   return checksum(w.bytes());
 }
 
@@ -92,9 +97,9 @@ std::optional<ExtentName> ExtentName::parse(std::string_view text) {
   return name;
 }
 
-ExtentShape::ExtentShape(std::vector<std::uint64_t> slice_bytes, std::uint32_t blocks)
+ExtentShape::ExtentShape(std::vector<std::uint64_t> slice_bytes, std::uint32_t blocks, Sealing sealing)
     : slice_bytes_(std::move(slice_bytes)), blocks_(blocks) {
-  header_bytes_ = align_up(unpadded_header_bytes(slice_bytes_.size(), blocks), kPage);
+  header_bytes_ = align_up(unpadded_header_bytes(slice_bytes_.size(), blocks, sealing), kPage);
   file_bytes_ = header_bytes_;
   for (const std::uint64_t bytes : slice_bytes_) {
     offsets_.push_back(file_bytes_);
@@ -102,16 +107,70 @@ ExtentShape::ExtentShape(std::vector<std::uint64_t> slice_bytes, std::uint32_t b
   }
 }
 
-ExtentShape ExtentShape::of(const model::BlockLayout& layout, std::uint32_t blocks) {
+ExtentShape ExtentShape::of(const model::BlockLayout& layout, std::uint32_t blocks, Sealing sealing) {
   std::vector<std::uint64_t> slice_bytes;
   slice_bytes.reserve(layout.slices.size());
   for (const auto& s : layout.slices) slice_bytes.push_back(static_cast<std::uint64_t>(s.bytes));
-  return {std::move(slice_bytes), blocks};
+  return {std::move(slice_bytes), blocks, sealing};
+}
+
+namespace {
+
+// What the tag over the ids covers beside them: all that tells what the blocks are.
+std::vector<std::byte> authenticated(const std::array<std::uint8_t, 32>& fingerprint, const ExtentMeta& meta) {
+  ByteWriter w;
+  w.put(kMagic);
+  w.put(kFormatVersion);
+  w.put(fingerprint);
+  w.put(meta.name.layout);
+  w.put(meta.name.group);
+  w.put(meta.name.blocks);
+  w.put(meta.first_index);
+  w.put(meta.parent.bytes);
+  for (const auto& key : meta.keys) w.put(key.bytes);
+  return w.take();
+}
+
+}  // namespace
+
+void seal_ids(const Cipher& cipher, const std::array<std::uint8_t, 32>& fingerprint, ExtentMeta& meta) {
+  SealedIds sealed{.key_id = cipher.id(), .salt = Cipher::random_salt(), .bytes = {}, .tag = {}};
+  const auto ids = std::as_bytes(std::span(meta.ids));
+  sealed.bytes.resize(ids.size());
+  sealed.tag = cipher.extent(sealed.salt)
+                   .seal(ExtentCipher::kHeader, authenticated(fingerprint, meta), ids, sealed.bytes.data());
+  meta.sealed = std::move(sealed);
+}
+
+bool open_ids(const Cipher& cipher, const std::array<std::uint8_t, 32>& fingerprint, ExtentMeta& meta) {
+  if (!meta.sealed || meta.sealed->key_id != cipher.id()) return false;
+  std::vector<std::byte> bytes = meta.sealed->bytes;
+  if (bytes.size() != meta.keys.size() * kIdsBytes ||
+      !cipher.extent(meta.sealed->salt)
+           .open(ExtentCipher::kHeader, authenticated(fingerprint, meta), bytes, meta.sealed->tag))
+    return false;
+  meta.ids.resize(meta.keys.size());
+  std::memcpy(meta.ids.data(), bytes.data(), bytes.size());
+  return true;
+}
+
+void put_sealed(ByteWriter& w, const SealedIds& sealed) {
+  w.put(sealed.key_id);
+  w.put(sealed.salt);
+  w.put_bytes(sealed.bytes);
+  w.put(sealed.tag);
+}
+
+SealedIds get_sealed(ByteReader& r, std::uint32_t blocks) {
+  SealedIds sealed{.key_id = r.get<std::uint64_t>(), .salt = r.get<Salt>(), .bytes = {}, .tag = {}};
+  for (std::size_t i = 0; i < blocks * kIdsBytes; ++i) sealed.bytes.push_back(r.get<std::byte>());
+  sealed.tag = r.get<Tag>();
+  return sealed;
 }
 
 std::vector<std::byte> encode_header(const ExtentHeader& header) {
   const auto& meta = header.meta;
-  const ExtentShape shape(header.slice_bytes, meta.name.blocks);
+  const ExtentShape shape = header.shape();
   ByteWriter w;
   w.put(kMagic);
   w.put<std::uint32_t>(kFormatVersion);
@@ -124,13 +183,18 @@ std::vector<std::byte> encode_header(const ExtentHeader& header) {
   w.put<std::uint32_t>(meta.name.group);
   w.put<std::uint32_t>(meta.name.blocks);
   w.put<std::uint32_t>(static_cast<std::uint32_t>(header.slice_bytes.size()));
-  w.put<std::uint32_t>(0);  // Reserved.
+  w.put(meta.sealed ? Sealing::aes_256_gcm : Sealing::none);
   w.put<std::uint64_t>(shape.file_bytes());
   LODE_CHECK(w.bytes().size() == kFixedBytes);
   for (const std::uint64_t bytes : header.slice_bytes) w.put(bytes);
   for (const auto& key : meta.keys) w.put(key.bytes);
-  for (const auto& ids : meta.ids) w.put(ids);
+  if (meta.sealed) {
+    put_sealed(w, *meta.sealed);
+  } else {
+    for (const auto& ids : meta.ids) w.put(ids);
+  }
   for (const std::uint64_t sum : header.checksums) w.put(sum);
+  for (const Tag& tag : header.tags) w.put(tag);
   auto bytes = w.take();
   bytes.resize(shape.header_bytes());
   const std::uint64_t sum = checksum(bytes);
@@ -169,11 +233,12 @@ Result<ExtentHeader> parse_header(std::span<const std::byte> bytes) {
   h.meta.name.group = r.get<std::uint32_t>();
   const auto blocks = h.meta.name.blocks = r.get<std::uint32_t>();
   const auto slices = r.get<std::uint32_t>();
-  r.get<std::uint32_t>();
+  const auto sealing = r.get<Sealing>();
   const auto file_bytes = r.get<std::uint64_t>();
   if (r.failed() || blocks < 1 || blocks > kExtentBlocks || slices < 1 || slices > kSlicesMax ||
       h.meta.first_index < 0 || h.meta.first_index > (std::int64_t{1} << 40) ||
-      align_up(unpadded_header_bytes(slices, blocks), kPage) != *length) {
+      (sealing != Sealing::none && sealing != Sealing::aes_256_gcm) ||
+      align_up(unpadded_header_bytes(slices, blocks, sealing), kPage) != *length) {
     return Status::corrupt(fmt::format("extent header: {} blocks of {} slices in {} bytes", blocks, slices, *length));
   }
   for (std::uint32_t i = 0; i < slices; ++i) {
@@ -183,10 +248,16 @@ Result<ExtentHeader> parse_header(std::span<const std::byte> bytes) {
     }
   }
   for (std::uint32_t i = 0; i < blocks; ++i) h.meta.keys.push_back({r.get<std::array<std::uint8_t, 32>>()});
-  for (std::uint32_t i = 0; i < blocks; ++i) h.meta.ids.push_back(r.get<std::array<TokenId, kBlockTokens>>());
+  if (sealing == Sealing::none) {
+    for (std::uint32_t i = 0; i < blocks; ++i) h.meta.ids.push_back(r.get<std::array<TokenId, kBlockTokens>>());
+  } else {
+    h.meta.sealed = get_sealed(r, blocks);
+  }
   for (std::uint32_t i = 0; i < slices * blocks; ++i) h.checksums.push_back(r.get<std::uint64_t>());
+  if (h.meta.sealed)
+    for (std::uint32_t i = 0; i < slices * blocks; ++i) h.tags.push_back(r.get<Tag>());
   h.meta.name.last = h.meta.keys.back();
-  if (r.failed() || ExtentShape(h.slice_bytes, blocks).file_bytes() != file_bytes) {
+  if (r.failed() || h.shape().file_bytes() != file_bytes) {
     return Status::corrupt(fmt::format("extent header: a file of {} bytes does not fit its slices", file_bytes));
   }
   return h;

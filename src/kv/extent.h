@@ -12,6 +12,8 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "kv/bytes_io.h"
+#include "kv/cipher.h"
 #include "kv/disk_tier.h"
 #include "kv/key.h"
 #include "model/kv_view.h"
@@ -21,8 +23,9 @@ namespace lode::kv {
 // XXH3-64. Guards against damage, not against an attacker: whoever can write into the folder owns it.
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
-// Tells layouts of one group apart (KV types, layers, head sizes): extents of several may lie in one folder.
-std::uint64_t layout_id(GroupId group, const model::BlockLayout& layout);
+// Tells layouts of one group apart (KV types, layers, head sizes), and the secrets that they are encrypted with:
+// extents of several may lie in one folder. `cipher`: nullptr where they are not encrypted.
+std::uint64_t layout_id(GroupId group, const model::BlockLayout& layout, const Cipher* cipher = nullptr);
 
 // An extent's content follows from these, so they are its name: the last key is a hash of all tokens before its end.
 struct ExtentName {
@@ -41,11 +44,16 @@ struct ExtentNameHash {
   }
 };
 
+enum class Sealing : std::uint32_t { none = 0, aes_256_gcm = 1 };
+inline Sealing sealing(const Cipher* cipher) {
+  return cipher ? Sealing::aes_256_gcm : Sealing::none;
+}
+
 // Where things lie in an extent of `blocks` blocks.
 class ExtentShape {
  public:
-  ExtentShape(std::vector<std::uint64_t> slice_bytes, std::uint32_t blocks);
-  static ExtentShape of(const model::BlockLayout& layout, std::uint32_t blocks);
+  ExtentShape(std::vector<std::uint64_t> slice_bytes, std::uint32_t blocks, Sealing sealing = Sealing::none);
+  static ExtentShape of(const model::BlockLayout& layout, std::uint32_t blocks, Sealing sealing = Sealing::none);
 
   std::uint64_t header_bytes() const { return header_bytes_; }  // A multiple of 4096.
   std::uint64_t file_bytes() const { return file_bytes_; }
@@ -62,21 +70,47 @@ class ExtentShape {
   std::uint64_t header_bytes_ = 0, file_bytes_ = 0;
 };
 
+// The token ids of an encrypted extent, as they are stored. The tag covers the rest of ExtentMeta and the model too.
+struct SealedIds {
+  std::uint64_t key_id = 0;      // Cipher::id
+  Salt salt{};                   // Of the extent's key.
+  std::vector<std::byte> bytes;  // [blocks, 128]
+  Tag tag{};
+};
+
 // What is known of an extent without its payload; also a record of the index log.
 struct ExtentMeta {
   ExtentName name;
   std::int64_t first_index = 0;                        // Position of its first token / 32.
   BlockKey parent;                                     // Of its first block.
   std::vector<BlockKey> keys;                          // [blocks]
-  std::vector<std::array<TokenId, kBlockTokens>> ids;  // [blocks]
+  std::vector<std::array<TokenId, kBlockTokens>> ids;  // [blocks]; empty: encrypted, and not opened.
+  std::optional<SealedIds> sealed;                     // Encrypted extents.
 };
+// Makes meta.sealed, with a new key.
+void seal_ids(const Cipher& cipher, const std::array<std::uint8_t, 32>& fingerprint, ExtentMeta& meta);
+// Fills meta.ids. False: it is encrypted with another key, or nothing that this key's holder has written.
+bool open_ids(const Cipher& cipher, const std::array<std::uint8_t, 32>& fingerprint, ExtentMeta& meta);
+// The number of a slice's message under its extent's key (ExtentCipher).
+inline std::uint64_t slice_message(std::size_t slice, std::uint32_t blocks, std::uint32_t block) {
+  return ExtentCipher::kHeader + 1 + slice * blocks + block;
+}
 
 struct ExtentHeader {
   ExtentMeta meta;
   std::array<std::uint8_t, 32> model_fingerprint{};
   std::vector<std::uint64_t> slice_bytes;  // [slices]
-  std::vector<std::uint64_t> checksums;    // [slices, blocks]
+  std::vector<std::uint64_t> checksums;    // [slices, blocks], of the bytes as they are stored.
+  std::vector<Tag> tags;                   // [slices, blocks] of encrypted extents; else empty.
+
+  ExtentShape shape() const {
+    return {slice_bytes, meta.name.blocks, meta.sealed ? Sealing::aes_256_gcm : Sealing::none};
+  }
 };
+
+// As headers and records of the index log have them.
+void put_sealed(ByteWriter& w, const SealedIds& sealed);
+SealedIds get_sealed(ByteReader& r, std::uint32_t blocks);
 
 // header_bytes() of the shape; the rest of the last page is zero.
 std::vector<std::byte> encode_header(const ExtentHeader& header);

@@ -19,7 +19,7 @@ std::int64_t place_of(const ExtentMeta& meta, std::int64_t index, std::span<cons
 Status falsify(platform::FileSystem& fs, const std::filesystem::path& path, ExtentHeader header, std::uint32_t block) {
   auto file = fs.open(path, {.access = platform::OpenOptions::Access::update});
   if (!file.ok()) return file.status();
-  const ExtentShape shape(header.slice_bytes, header.meta.name.blocks);
+  const ExtentShape shape = header.shape();
   for (std::size_t slice = 0; slice < header.slice_bytes.size(); ++slice) {
     std::vector<std::byte> bytes(header.slice_bytes[slice]);
     const std::uint64_t at = shape.slice_offset(slice, block);
@@ -47,7 +47,7 @@ Status verify_extent(platform::FileSystem& fs, const std::filesystem::path& path
   if (!header.ok()) return header.status();
   if (header->meta.name != name || header->model_fingerprint != fingerprint)
     return Status::corrupt("its header belongs to another extent");
-  const ExtentShape shape(header->slice_bytes, name.blocks);
+  const ExtentShape shape = header->shape();
   if (*size != shape.file_bytes())
     return Status::corrupt(fmt::format("{} bytes, expected {}", *size, shape.file_bytes()));
   bytes_read += shape.header_bytes();

@@ -38,7 +38,7 @@ void fuzz_header(std::vector<std::byte> bytes, bool mend) {
   LODE_CHECK(again.size() <= bytes.size());
   const auto reparsed = parse_header(again);
   LODE_CHECK(reparsed.ok() && reparsed->meta.keys == header->meta.keys && reparsed->checksums == header->checksums);
-  const ExtentShape shape(header->slice_bytes, header->meta.name.blocks);
+  const ExtentShape shape = header->shape();
   const std::size_t last = header->slice_bytes.size() - 1;
   LODE_CHECK(shape.slice_offset(last, header->meta.name.blocks - 1) + header->slice_bytes[last] == shape.file_bytes());
 }

@@ -16,7 +16,8 @@ ExtentHeader example(std::uint32_t blocks, std::size_t slices) {
             .first_index = 7,
             .parent = chain[0].parent,
             .keys = {},
-            .ids = {}};
+            .ids = {},
+            .sealed = {}};
   for (const auto& b : chain) h.meta.keys.push_back(b.key), h.meta.ids.push_back(b.ids);
   h.model_fingerprint.fill(9);
   for (std::size_t s = 0; s < slices; ++s) h.slice_bytes.push_back(4096 * (s + 1));

@@ -10,7 +10,7 @@
 namespace lode::kv {
 namespace {
 
-enum class RecordType : std::uint32_t { begin = 1, add = 2, remove = 3, touch = 4 };
+enum class RecordType : std::uint32_t { begin = 1, add = 2, remove = 3, touch = 4, add_sealed = 5 };
 
 // The most uses of an extent that survive a compaction: more make no difference to what it is worth.
 constexpr std::uint32_t kUsesKept = 17;
@@ -51,7 +51,7 @@ ExtentName get_name(ByteReader& r) {
 }
 
 // Nothing where the payload contradicts itself.
-std::optional<LoggedExtent> get_extent(ByteReader& r) {
+std::optional<LoggedExtent> get_extent(ByteReader& r, Sealing sealing) {
   LoggedExtent e;
   e.meta.name = get_name(r);
   e.used_seconds = r.get<std::int64_t>();
@@ -60,9 +60,13 @@ std::optional<LoggedExtent> get_extent(ByteReader& r) {
   const std::uint32_t blocks = e.meta.name.blocks;
   if (r.failed() || blocks < 1 || blocks > kExtentBlocks || e.meta.first_index < 0) return std::nullopt;
   e.meta.keys.resize(blocks);
-  e.meta.ids.resize(blocks);
   for (auto& key : e.meta.keys) key.bytes = r.get<std::array<std::uint8_t, 32>>();
-  for (auto& ids : e.meta.ids) ids = r.get<std::array<TokenId, kBlockTokens>>();
+  if (sealing == Sealing::none) {
+    e.meta.ids.resize(blocks);
+    for (auto& ids : e.meta.ids) ids = r.get<std::array<TokenId, kBlockTokens>>();
+  } else {
+    e.meta.sealed = get_sealed(r, blocks);
+  }
   if (r.failed() || r.left() != 0 || e.meta.keys.back() != e.meta.name.last) return std::nullopt;
   return e;
 }
@@ -70,8 +74,8 @@ std::optional<LoggedExtent> get_extent(ByteReader& r) {
 // Replays records in order; each returns false where its payload makes no sense.
 class Replay {
  public:
-  bool add(ByteReader r) {
-    auto extent = get_extent(r);
+  bool add(ByteReader r, Sealing sealing) {
+    auto extent = get_extent(r, sealing);
     if (!extent) return false;
     const ExtentName name = extent->meta.name;
     erase(name);
@@ -133,6 +137,10 @@ std::vector<std::byte> add_record(const LoggedExtent& extent) {
   w.put(extent.meta.first_index);
   w.put(extent.meta.parent.bytes);
   for (const auto& key : extent.meta.keys) w.put(key.bytes);
+  if (extent.meta.sealed) {
+    put_sealed(w, *extent.meta.sealed);
+    return record(RecordType::add_sealed, w.bytes());
+  }
   for (const auto& ids : extent.meta.ids) w.put(ids);
   return record(RecordType::add, w.bytes());
 }
@@ -169,7 +177,10 @@ LogReplay replay_log(std::span<const std::byte> bytes, const std::array<std::uin
     bool sound = false;
     switch (static_cast<RecordType>(type)) {
       case RecordType::begin: sound = result.records == 0 && is_begin(ByteReader(payload), fingerprint); break;
-      case RecordType::add: sound = result.records > 0 && replay.add(ByteReader(payload)); break;
+      case RecordType::add: sound = result.records > 0 && replay.add(ByteReader(payload), Sealing::none); break;
+      case RecordType::add_sealed:
+        sound = result.records > 0 && replay.add(ByteReader(payload), Sealing::aes_256_gcm);
+        break;
       case RecordType::remove: sound = result.records > 0 && replay.remove(ByteReader(payload)); break;
       case RecordType::touch: sound = result.records > 0 && replay.touch(ByteReader(payload)); break;
     }

@@ -52,7 +52,7 @@ class IndexLog {
   enum class Old : std::uint8_t { keep_until_replaced, remove_first };
   Status compact(Old old);
   // More than half of a log over 1 MiB says what no longer holds.
-  static constexpr std::uint64_t kRecordBytesMax = 16 + 104 + 16 * 160;  // Of an extent of 16 blocks.
+  static constexpr std::uint64_t kRecordBytesMax = 16 + 104 + 16 * 160 + 56;  // Of an encrypted extent of 16 blocks.
   bool wants_compaction() const { return bytes_ > (1u << 20) && records_ > 2 * live_ + 64; }
   // What append and compact change; for wants_compaction.
   void count_live(std::uint64_t live) { live_ = live; }

@@ -114,7 +114,9 @@ std::vector<StoredChain> chains_of(const Inventory& inventory) {
         extents.insert(at->second.extents.begin(), at->second.extents.end());
       }
       const bool whole = way.back()->meta->first_index + static_cast<std::int64_t>(way.back()->at) == 0;
-      for (auto n = way.rbegin(); whole && n != way.rend() && chain.begin.size() < kBeginTokens; ++n)
+      chain.encrypted = leaf.meta->sealed.has_value();
+      for (auto n = way.rbegin(); whole && !chain.encrypted && n != way.rend() && chain.begin.size() < kBeginTokens;
+           ++n)
         chain.begin.insert(chain.begin.end(), (*n)->meta->ids[(*n)->at].begin(), (*n)->meta->ids[(*n)->at].end());
       for (const std::size_t i : extents) {
         chain.bytes += inventory.extents[i].allocated_bytes;

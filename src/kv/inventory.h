@@ -43,8 +43,9 @@ struct StoredChain {
   std::string model;
   BlockKey last;
   std::int64_t tokens = 0;     // Up to its end.
-  std::vector<TokenId> begin;  // Its first tokens, 64 at most. Empty where the first block is missing.
-  std::uint64_t bytes = 0;     // Of all extents on its way; chains may share them.
+  std::vector<TokenId> begin;  // Its first tokens, 64 at most. Empty where the first block is missing, or encrypted.
+  bool encrypted = false;
+  std::uint64_t bytes = 0;  // Of all extents on its way; chains may share them.
   std::int64_t used_seconds = 0;
 };
 std::vector<StoredChain> chains_of(const Inventory& inventory);

@@ -110,10 +110,16 @@ Result<std::unique_ptr<Store>> Store::open(const StoreConfig& config, platform::
     disk.model_fingerprint = config.root.model_fingerprint;
     disk.queue_bytes_max = queue_bytes(config, disk.groups, disk.queue_bytes_max);
     disk.device = config.device;
+    parts.cipher = disk.cipher;
     platform::raise_open_files();  // A restore opens all its extents: 512 for 128k tokens of two groups.
     auto opened = DiskTier::open(disk, fs, clock);
     if (opened.ok()) parts.disk = std::move(opened).value();
     else parts.disk_note = opened.status().message();
+  }
+  if (!config.trace.empty()) {
+    auto trace = TraceRecorder::create(fs, clock, config.trace);
+    if (!trace.ok()) return trace.status();
+    parts.trace = std::move(trace).value();
   }
   auto store = StoreImpl::create(config, clock, std::move(parts));
   if (!store.ok()) return store.status();
@@ -149,6 +155,8 @@ StoreImpl::StoreImpl(const StoreConfig& config, std::vector<model::BlockLayout> 
       removals_(std::move(parts.removals)),
       root_key_(parts.root_key),
       child_key_(parts.child_key),
+      cipher_(std::move(parts.cipher)),
+      trace_(std::move(parts.trace)),
       disk_note_(std::move(parts.disk_note)),
       disk_(std::move(parts.disk)),
       ram_(std::move(ram)),
@@ -201,6 +209,7 @@ void StoreImpl::release_path(Sequence& seq, std::size_t blocks) {
 void StoreImpl::close(Sequence* closing) {
   Sequence& seq = *closing;
   LODE_CHECK(seq.live);
+  if (trace_) trace_->ended(seq);
   for (auto& g : seq.groups)
     if (packer_) packer_->seal(g.run);
   if (!seq.waiting && !seq.broken) keep_last_state(seq);

@@ -41,6 +41,7 @@ struct StoreConfig {
   // Models with recurrent layers: a state is kept at every so many tokens (rounded up to whole blocks), beside those at
   // prompts' and turns' ends and where prompts part. 0: checkpoint_interval().
   std::int64_t checkpoint_tokens = 0;
+  std::filesystem::path trace;     // What requests share with each other is written there (trace.h); empty: nowhere.
   std::optional<DiskConfig> disk;  // Layouts, groups' kinds and fingerprint are filled in by Store::open.
 };
 

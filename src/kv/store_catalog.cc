@@ -54,7 +54,7 @@ RootInputs StoreImpl::root_inputs(std::string_view salt) const {
 // ---- the tree, over RAM and disk
 
 StoreImpl::Node StoreImpl::root_node(std::string_view salt) const {
-  return {.key = root_key_(root_inputs(salt)), .block = index_.find_root(salt), .index = -1};
+  return {.key = root_key(root_inputs(salt)), .block = index_.find_root(salt), .index = -1};
 }
 
 bool StoreImpl::stored(const Node& node) const {
@@ -147,12 +147,12 @@ Sequence& StoreImpl::probe(std::span<const TokenId> tokens, std::string_view sal
   if (!probe_) probe_ = std::make_unique<Sequence>(config_.groups.size(), blocks_max_);
   Sequence& seq = *probe_;
   seq.reuse.prompt_tokens = static_cast<std::int64_t>(tokens.size());
-  seq.root = index_.root(salt, root_key_(root_inputs(salt)));
+  seq.root = index_.root(salt, root_key(root_inputs(salt)));
   index_.ref(*seq.root);
   Block* parent = seq.root;
   for (std::int64_t i = 0; i < seq.reuse.prompt_tokens / kBlockTokens; ++i) {
     const Ids ids(tokens.data() + i * kBlockTokens, kBlockTokens);
-    const BlockKey key = child_key_(parent->key, ids);
+    const BlockKey key = child_key(parent->key, ids);
     Block* b = index_.find_child(*parent, key, ids);
     if (!b && disk_ && !parent->off_disk && !index_.has_key(key)) {
       const DiskBlock* d = disk_->find(key);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "kv/store_test_util.h"
 
@@ -314,6 +315,26 @@ TEST(RootKey, NoFieldPassesForAnother) {
                                 key([](RootInputs& r) { r.salt = std::string("X\0", 2); })};
   std::sort(keys.begin(), keys.end());
   EXPECT_EQ(std::adjacent_find(keys.begin(), keys.end()), keys.end());
+}
+
+// Guessing what a prompt was by its blocks' keys, which are files' names, takes the secret.
+TEST(Isolation, KeysOfBlocksAreMadeWithTheSecret) {
+  std::mt19937 rng(1);
+  const Tokens prompt = random_tokens(rng, 700);
+  std::set<BlockKey> keys;
+  std::size_t blocks = 0;
+  for (const auto& cipher : {std::shared_ptr<const Cipher>(), std::make_shared<const Cipher>(SecretBytes{1}),
+                             std::make_shared<const Cipher>(SecretBytes{2})}) {
+    Rig rig({.groups = full_groups(), .disk = RigOptions::Disk::fake, .cipher = cipher});
+    rig.serve(prompt);
+    ASSERT_TRUE(rig.store->flush(1000));
+    rig.restart();
+    EXPECT_EQ(rig.serve(prompt).from_disk, 672);
+    for (const auto& [key, block] : rig.stored->blocks) keys.insert(key);
+    blocks += rig.stored->blocks.size();
+  }
+  EXPECT_GE(blocks, 63u);
+  EXPECT_EQ(keys.size(), blocks) << "none has a key of another's";
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "kv/sequence.h"
 #include "kv/step_view.h"
 #include "kv/store.h"
+#include "kv/trace_recorder.h"
 
 namespace lode::kv {
 
@@ -33,6 +34,8 @@ struct StoreParts {
   std::unique_ptr<RemovalLog> removals;  // Made by create().
   BlockKey (*root_key)(const RootInputs&) = &kv::root_key;
   BlockKey (*child_key)(const BlockKey&, std::span<const TokenId, kBlockTokens>) = &kv::child_key;
+  std::shared_ptr<const Cipher> cipher;  // Of the disk tier: block keys are made with its secret.
+  std::unique_ptr<TraceRecorder> trace;  // nullptr: requests are not recorded.
   std::uint64_t piece_bytes = memory::kPieceBytes;
   // RAM behind a device: page-locking 16 MiB takes little longer than 2 MiB.
   std::uint64_t pinned_piece_bytes = 8 * memory::kPieceBytes;
@@ -96,6 +99,12 @@ class StoreImpl final : public Store {
             StoreParts parts, std::unique_ptr<RamTier> ram);
 
   // store.cc
+  // Where the SSD is encrypted, nobody without the secret can find out from a key what its tokens are.
+  BlockKey keyed(const BlockKey& key) const { return cipher_ ? cipher_->keyed(key) : key; }
+  BlockKey child_key(const BlockKey& parent, std::span<const TokenId, kBlockTokens> ids) const {
+    return keyed(child_key_(parent, ids));
+  }
+  BlockKey root_key(const RootInputs& inputs) const { return keyed(root_key_(inputs)); }
   std::optional<SlotId> allocate(GroupId group);
   Status exhausted(std::string_view what) const;
   Sequence* take_sequence();
@@ -203,6 +212,8 @@ class StoreImpl final : public Store {
   const std::unique_ptr<RemovalLog> removals_;  // Of RAM.
   decltype(StoreParts::root_key) const root_key_;
   decltype(StoreParts::child_key) const child_key_;
+  const std::shared_ptr<const Cipher> cipher_;
+  const std::unique_ptr<TraceRecorder> trace_;
   const std::string disk_note_;
   std::unique_ptr<DiskTier> disk_;  // nullptr: RAM alone.
   std::unique_ptr<RamTier> ram_;

@@ -10,7 +10,7 @@ namespace lode::kv {
 
 // The block that follows `parent` with these tokens, made where it is not known.
 Block* StoreImpl::child_block(Block& parent, Ids ids) {
-  const BlockKey key = child_key_(parent.key, ids);
+  const BlockKey key = child_key(parent.key, ids);
   if (Block* b = index_.find_child(parent, key, ids)) return b;
   // Another chain may have this key: a collision, or a disk entry that an attacker prepared. Only the first chain that
   // is seen with a key uses the disk for it, and only where the disk's tokens are its own, all the way from the root.
@@ -67,7 +67,7 @@ Result<Sequence*> StoreImpl::open_sequence(std::span<const TokenId> prompt, std:
   seq.reuse.prompt_tokens = n;
   RootInputs inputs = config_.root;
   inputs.salt = salt;
-  seq.root = index_.root(salt, root_key_(inputs));
+  seq.root = index_.root(salt, root_key(inputs));
   index_.ref(*seq.root);
   build_path(seq, prompt);
   plan_points(seq, marks);

@@ -14,9 +14,9 @@ Result<ChainState> StoreImpl::chain(std::span<const TokenId> tokens, std::string
     return Status::invalid(
         fmt::format("a chain of {} tokens; expected 1 to {}, what the context holds", n, config_.context_max));
   ChainState out;
-  BlockKey key = root_key_(root_inputs(salt));
+  BlockKey key = root_key(root_inputs(salt));
   for (std::int64_t i = 0; i < n / kBlockTokens; ++i)
-    out.keys.push_back(key = child_key_(key, Ids(tokens.data() + i * kBlockTokens, kBlockTokens)));
+    out.keys.push_back(key = child_key(key, Ids(tokens.data() + i * kBlockTokens, kBlockTokens)));
   Sequence& seq = probe(tokens, salt);
   out.stored = find_resume(seq, seq.matched, config_.groups, disk_.get(), Tiers::ram_and_disk).stored;
   out.durable = find_resume(seq, seq.matched, config_.groups, disk_.get(), Tiers::disk).stored;
@@ -71,7 +71,7 @@ Result<Pinned> StoreImpl::pin(std::span<const TokenId> tokens, std::string_view 
   if (disk_ && state->durable < state->stored)
     return Status(Code::unavailable, "the prefix is not on the SSD yet: try again in a second");
   Pin pin{.key = state->keys[static_cast<std::size_t>(state->stored - 1)],
-          .root = root_key_(root_inputs(salt)),
+          .root = root_key(root_inputs(salt)),
           .blocks = state->stored,
           .wall_seconds = clock_.wall_seconds(),
           .first = {},
@@ -99,7 +99,7 @@ Result<Pinned> StoreImpl::pin(std::span<const TokenId> tokens, std::string_view 
 }
 
 Status StoreImpl::unpin(const BlockKey& key, std::string_view salt) {
-  const BlockKey root = root_key_(root_inputs(salt));
+  const BlockKey root = root_key(root_inputs(salt));
   const Status none = Status::not_found("no prefix with this key is pinned here");
   if (disk_) {
     const auto& all = disk_->pins();
@@ -121,7 +121,7 @@ Status StoreImpl::unpin(const BlockKey& key, std::string_view salt) {
 }
 
 std::vector<Pin> StoreImpl::pins(std::string_view salt) const {
-  const BlockKey root = root_key_(root_inputs(salt));
+  const BlockKey root = root_key(root_inputs(salt));
   std::vector<Pin> out;
   if (disk_)
     for (const Pin& pin : disk_->pins())

@@ -18,6 +18,7 @@
 #include "kv/fake_disk_tier.h"
 #include "kv/store_impl.h"
 #include "platform/fake_clock.h"
+#include "platform/fake_file_system.h"
 
 namespace lode::kv::test {
 
@@ -99,6 +100,8 @@ struct RigOptions {
   std::uint64_t device_bytes = 0;
   // Instead of the fake: called at every start.
   std::function<std::unique_ptr<DiskTier>(const std::vector<model::BlockLayout>&)> make_disk = {};
+  std::shared_ptr<const Cipher> cipher = nullptr;
+  std::filesystem::path trace = {};  // On the fake file system.
 };
 
 class Rig {
@@ -136,6 +139,8 @@ class Rig {
     parts.root_key = options_.root_key;
     parts.piece_bytes = 16 * kKiB;
     parts.freed = memory::SlotPoolOptions::Freed::poison;
+    parts.cipher = options_.cipher;
+    if (!options_.trace.empty()) parts.trace = TraceRecorder::create(files, clock, options_.trace).value();
     std::vector<model::BlockLayout> layouts;
     for (const auto& g : c.groups) layouts.push_back(model::block_layout(g, c.k_type, c.v_type));
     if (options_.make_disk) {
@@ -248,6 +253,7 @@ class Rig {
   }
 
   platform::FakeClock clock;
+  platform::FakeFileSystem files;
   std::shared_ptr<FakeDiskTier::Stored> stored = std::make_shared<FakeDiskTier::Stored>();
   std::shared_ptr<FakeDiskTier::Knobs> knobs = std::make_shared<FakeDiskTier::Knobs>();
   std::unique_ptr<kernels::test::FakeDevice> device;

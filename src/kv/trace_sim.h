@@ -3,7 +3,8 @@
 // under the same rules of chains (a block goes before its parent, and what nothing can resume at goes with it), so that
 // only the order of eviction differs. Tests and bench/kv_sim only.
 //
-// Simpler than the store: one request at a time, the SSD in blocks and not in extents, writes at once.
+// Simpler than the store: one request at a time, writes at once, and on the SSD only windows in extents (they go as
+// one, as there), history and states in blocks.
 #pragma once
 
 #include <algorithm>
@@ -80,6 +81,7 @@ struct Item : Ranked {
   Node* node = nullptr;
   std::uint8_t group = 0;    // 0: full history. 1: window or state.
   bool listed_once = false;  // Since it came.
+  bool known = false;        // Ever: its uses are learned from though it has gone.
   std::int32_t holders = 0;  // Group 1: resume points that need it. At an end of one:
   std::int64_t first = -1;   // the first block that it keeps; -1: it is the end of none.
   bool resident = false, pinned = false, listed = false;
@@ -193,7 +195,9 @@ class Simulator {
   using Path = std::vector<Node*>;
   static constexpr std::int64_t kTokens = 32, kSlackBlocks = 4, kRepriceMax = 8;
   static constexpr std::size_t kStubsMax = 16384;
+  static constexpr std::int64_t kExtent = 16;
 
+  bool windows() const { return groups_ == 2 && config_.model.state_bytes == 0; }
   double compute_seconds(std::int64_t from, std::int64_t end) const {
     return cost_.seconds(from * kTokens, (end - from) * kTokens);
   }
@@ -214,6 +218,11 @@ class Simulator {
     const Node& n = *i.node;
     const SimModel& m = config_.model;
     double density = 0;
+    if (tier == kDisk && windows()) {  // As DiskIndex: an extent, or a block of history.
+      const std::int64_t first = i.group == 1 && i.first >= 0 ? i.first : n.index;
+      return compute_seconds(first, n.index + 1) /
+             static_cast<double>(bytes_[i.group] * static_cast<std::uint64_t>(n.index + 1 - first));
+    }
     if (groups_ == 2 && i.group == 0 && !resumable(n)) return 0;
     if (groups_ == 1) {
       density = compute_seconds(n.index, n.index + 1) / static_cast<double>(bytes_[0]);
@@ -261,7 +270,7 @@ class Simulator {
     if (!i.resident || i.pinned || i.listed || (i.group == 0 && i.node->children[t] > 0)) return;
     if (!policies_[t] && groups_ == 2 && i.group == 0 && i.node->items[t][1].resident) return;
     i.seconds_per_byte = static_cast<float>(price(i, t));
-    i.listed = i.listed_once = true;
+    i.listed = i.listed_once = i.known = true;
     i.kind = kind_of(i, t);
     if (policies_[t]) policies_[t]->add(i);
     else shelves_[t].add(i);
@@ -338,7 +347,7 @@ class Simulator {
     stubs_.pop_front();
     if (old->stub != stub || old->items[kRam][0].resident || old->items[kDisk][0].resident) return;
     for (auto& tier : old->items)
-      for (Item& i : tier) i.uses = 0;
+      for (Item& i : tier) i.uses = 0, i.known = false;
   }
 
   bool evict_one(Tier t) {
@@ -379,7 +388,9 @@ class Simulator {
   }
   void use_item(Item& i, Tier t) {
     unlist(i, t);  // Until its request is over.
-    if (i.resident && !policies_[t]) reuse_[t].reused(i.kind, i.uses, tick_ - i.used_tick);
+    // Of states also what is gone, as Evictor::use.
+    const bool gone = i.known && config_.model.state_bytes > 0 && t == kRam;
+    if ((i.resident || gone) && !policies_[t]) reuse_[t].reused(i.kind, i.uses, tick_ - i.used_tick);
     ++i.uses;
     i.used_tick = tick_;
     if (!i.resident) return;
@@ -454,10 +465,14 @@ class Simulator {
     tick_ += static_cast<std::uint64_t>(std::ssize(path) - resume);
     for (std::int64_t i = std::ssize(path) - 1; i >= 0; --i) {  // Deepest first, as a sequence lists them at its end.
       if (i < r.shared) use(*path[static_cast<std::size_t>(i)]);
-      if (groups_ == 2 && i < resume && i >= needed(resume))
+      if (groups_ == 2 && i < resume && i >= needed(resume) && !windows())
         use_item(path[static_cast<std::size_t>(i)]->items[kDisk][1], kDisk);
     }
     if (groups_ == 2 && resume > 0) use_point(path, resume);
+    for (std::int64_t i = std::ssize(path) - 1; windows() && i >= needed(resume); --i) {
+      Item& point = path[static_cast<std::size_t>(i)]->items[kDisk][1];
+      if (point.first >= 0 && point.first < resume) use_item(point, kDisk);
+    }
     // Where it would have resumed, had there been a window or a state.
     if (groups_ == 2 && r.shared - resume > kSlackBlocks) use_point(path, r.shared);
     keep(path, r, kRam, resume);
@@ -469,6 +484,24 @@ class Simulator {
     if (config_.model.state_bytes == 0) return parts;
     return end % config_.model.state_every == 0 || (end == r.prompt - kSlackBlocks && end - resume > 8) ||
            (parts && end - resume > 4);
+  }
+  // Windows on the SSD: runs of up to 16 blocks of a chain, each evicted as one, as a resume point is in RAM.
+  void make_extents(const Path& path) {
+    const std::int64_t all = std::ssize(path);
+    for (std::int64_t end = 1; end <= all; ++end) {
+      Item& last = path[static_cast<std::size_t>(end - 1)]->items[kDisk][1];
+      const bool whole = end % kExtent == 0 || end == all;
+      if (last.first >= 0 && !whole) {  // A longer one replaces it.
+        Node* b = last.node;
+        for (std::int64_t k = b->index, first = std::exchange(last.first, -1); k >= first; --k, b = b->parent)
+          --b->items[kDisk][1].holders;
+      }
+      if (!whole) continue;
+      const std::int64_t first = (end - 1) / kExtent * kExtent;
+      bool there = true;
+      for (std::int64_t i = first; i < end; ++i) there &= path[static_cast<std::size_t>(i)]->items[kDisk][1].resident;
+      if (there) make_point(path, first, end, kDisk);
+    }
   }
   // Everything that the request has computed or used is in RAM, as far as it fits once the request is over; and new
   // blocks are written to the SSD.
@@ -495,6 +528,7 @@ class Simulator {
       const bool windows = groups_ == 2 && config_.model.state_bytes == 0;
       if (t == kDisk && windows && i >= resume && full.resident) bring(path[static_cast<std::size_t>(i)]->items[t][1]);
     }
+    if (t == kDisk && windows()) make_extents(path);
     for (std::int64_t end = 1; groups_ == 2 && end <= all; ++end) {
       const bool states = config_.model.state_bytes > 0;
       if (!state_at(end, r, all, resume) || (t == kDisk && !states)) continue;
