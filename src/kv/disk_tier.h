@@ -22,6 +22,7 @@
 #include "model/kv_view.h"
 #include "platform/clock.h"
 #include "platform/file_system.h"
+#include "platform/turns.h"
 
 namespace lode::kv {
 
@@ -42,6 +43,8 @@ struct DiskConfig {
     automatic,
     pread_threads
   } read_mode = ReadMode::automatic;  // automatic: io_uring, else threads.
+  // Simulations: writes and reads are done in these turns, by no thread. Outlives the tier.
+  platform::Turns* turns = nullptr;
 };
 
 struct DiskBlock {

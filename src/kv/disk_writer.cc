@@ -95,6 +95,7 @@ DiskWriter::~DiskWriter() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  if (worker_) config_.turns->remove(*worker_);
 }
 
 Status DiskWriter::take_lock() {
@@ -116,7 +117,8 @@ void DiskWriter::probe_direct() {
 
 void DiskWriter::run() {
   live_ = log_.live();
-  thread_ = std::thread([this] { work(); });
+  if (config_.turns) worker_ = config_.turns->add([this](std::uint64_t) { return take_turn(); });
+  else thread_ = std::thread([this] { work(); });
 }
 
 void DiskWriter::submit(Order order) {
@@ -133,6 +135,11 @@ std::vector<DiskEvent> DiskWriter::take_events() {
 }
 
 bool DiskWriter::wait_idle(std::chrono::steady_clock::time_point deadline) {
+  if (config_.turns) {
+    while (take_turn()) {
+    }
+    return true;
+  }
   std::unique_lock lock(mutex_);
   return idle_.wait_until(lock, deadline, [this] { return queue_.empty() && !busy_; });
 }
@@ -144,32 +151,39 @@ void DiskWriter::push(DiskEvent event) {
 
 void DiskWriter::work() {
   platform::lower_thread_priority();
-  bool synced = true;  // Tried since the last order.
-  std::unique_lock lock(mutex_);
   for (;;) {
-    if (queue_.empty() && !synced) {
-      lock.unlock();
-      if (names_dirty_) sync_names();
-      maybe_compact();
-      lock.lock();
-      synced = true;
-      continue;
-    }
-    if (queue_.empty()) {
-      busy_ = false;
+    const bool worked = take_turn();
+    std::unique_lock lock(mutex_);
+    if (!worked && queue_.empty()) {
       idle_.notify_all();
       wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     }
     if (stop_) return;
-    busy_ = true, synced = false;
-    Order order = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    retry_leftovers();
-    std::visit([this](auto& o) { handle(o); }, order);
-    if (names_dirty_ && clock_.now_ns() - names_dirty_since_ns_ >= kSyncAfterNs) sync_names();
-    lock.lock();
   }
+}
+
+// One order; after the last one, what makes it durable. False: there is nothing to do.
+bool DiskWriter::take_turn() {
+  std::optional<Order> order;
+  {
+    const std::lock_guard lock(mutex_);
+    busy_ = !queue_.empty() || !synced_;
+    if (!busy_) return false;
+    if (!queue_.empty()) {
+      order = std::move(queue_.front());
+      queue_.pop_front();
+    }
+  }
+  synced_ = !order;
+  if (!order) {
+    if (names_dirty_) sync_names();
+    maybe_compact();
+    return true;
+  }
+  retry_leftovers();
+  std::visit([this](auto& o) { handle(o); }, *order);
+  if (names_dirty_ && clock_.now_ns() - names_dirty_since_ns_ >= kSyncAfterNs) sync_names();
+  return true;
 }
 
 void DiskWriter::handle(WriteOrder& order) {
@@ -372,7 +386,8 @@ void DiskWriter::append_log(std::span<const std::byte> records, std::uint64_t co
   if (ledger_.used() + records.size() + kBesideBytes / 2 > config_.quota_bytes) return;
   // A failure costs time at the next start, nothing else; a disk in trouble shows at the extents.
   (void)log_.append(records, count);
-  ledger_.set(paths_.own_name + "/" + std::string(IndexLog::kFileName), log_.allocated_bytes());
+  const auto bytes = log_.allocated_bytes();
+  if (bytes) ledger_.set(paths_.own_name + "/" + std::string(IndexLog::kFileName), *bytes);
 }
 
 void DiskWriter::sync_names() {

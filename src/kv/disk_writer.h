@@ -100,7 +100,7 @@ using DiskEvent = std::variant<WrittenEvent, AsideEvent, VanishedEvent>;
 class DiskWriter {
  public:
   DiskWriter(const DiskConfig& config, platform::FileSystem& fs, platform::Clock& clock, DiskCounters& counters);
-  ~DiskWriter();  // Ends the thread; what is queued is not written.
+  ~DiskWriter();  // Ends the thread or its turns; what is queued is not written.
 
   // Start-up, before run(): by the caller's thread.
   Status take_lock();   // unavailable: another writer.
@@ -128,6 +128,7 @@ class DiskWriter {
   enum class Outcome : std::uint8_t { written, dropped, failed };
 
   void work();
+  bool take_turn();
   void handle(WriteOrder& order);
   void handle(RemoveOrder& order);
   void handle(AsideOrder& order);
@@ -163,6 +164,7 @@ class DiskWriter {
   DailyCount daily_;
   std::uint64_t temporaries_ = 0;  // Names given out.
   std::uint64_t live_ = 0;         // Extents the log knows.
+  bool synced_ = true;             // Tried since the last order.
   bool names_dirty_ = false;       // Renames since the last sync of the folder.
   std::int64_t names_dirty_since_ns_ = 0;
   std::vector<Doomed> leftovers_;  // Could not be removed; tried again.
@@ -175,6 +177,7 @@ class DiskWriter {
   std::vector<DiskEvent> events_;
   bool busy_ = false, stop_ = false;
   std::thread thread_;
+  std::optional<std::uint64_t> worker_;  // Instead of the thread: its number among config_.turns.
 };
 
 }  // namespace lode::kv

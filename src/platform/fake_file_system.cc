@@ -13,6 +13,7 @@ namespace stdfs = std::filesystem;
 struct FakeFileSystem::Inode {
   std::vector<std::byte> bytes, durable_bytes;
   std::int64_t modified_seconds = 0;
+  std::uint64_t identity = 0;  // Given when somebody asks.
   bool named = true;  // Counted in allocated_ while it has a name.
   std::uint64_t allocated() const { return align_up(bytes.size(), kFileAlign); }
 };
@@ -114,7 +115,9 @@ int FakeFileSystem::begin_op() {
   const std::uint64_t n = ops_++;
   if (n == crash_op_) crashed_ = true;
   if (crashed_) return EIO;
-  return n >= fail_from_ && n < fail_to_ ? fail_error_ : 0;
+  const bool fails = n >= fail_from_ && n < fail_to_;
+  failures_ += fails;
+  return fails ? fail_error_ : 0;
 }
 
 bool FakeFileSystem::has_folder(const stdfs::path& folder) const {
@@ -370,6 +373,14 @@ std::optional<std::vector<std::byte>> FakeFileSystem::contents(const stdfs::path
   const auto found = names_.find(path);
   if (found == names_.end()) return std::nullopt;
   return found->second->bytes;
+}
+
+std::uint64_t FakeFileSystem::identity(const stdfs::path& path) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = names_.find(path);
+  if (found == names_.end()) return 0;
+  if (found->second->identity == 0) found->second->identity = ++identities_;
+  return found->second->identity;
 }
 
 void FakeFileSystem::set_contents(const stdfs::path& path, std::vector<std::byte> bytes) {
