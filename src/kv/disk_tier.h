@@ -73,6 +73,7 @@ class ReadTicket {
   // Blocks until every slice of `layer` in this ticket is in place or has failed. True: all in place and verified.
   virtual bool wait_layer(LayerIndex layer) = 0;
   virtual bool done() const = 0;  // No slice is pending any more.
+  virtual void wait_done() = 0;   // Blocks until then.
   // Items (indices into the span given to start_read) with at least one failed slice; complete once done().
   virtual std::vector<std::size_t> failed() const = 0;
   virtual std::uint64_t bytes() const = 0;      // Bytes read for it.

@@ -175,9 +175,11 @@ bool DiskWriter::take_turn() {
     }
   }
   synced_ = !order;
+  // Who removes the folder removes the lock: a process that makes it again is then its writer, and this one is not.
+  if (lock_ ? !lock_->named() : clock_.now_ns() >= down_until_ns_) recreate();
   if (!order) {
     if (names_dirty_) sync_names();
-    maybe_compact();
+    if (lock_) maybe_compact();
     return true;
   }
   retry_leftovers();
@@ -188,12 +190,12 @@ bool DiskWriter::take_turn() {
 
 void DiskWriter::handle(WriteOrder& order) {
   for (const auto& victim : order.victims) {
-    remove_now(victim);
+    if (lock_) remove_now(victim);
     ledger_.settle(victim.bytes);
   }
   std::uint64_t allocated = 0;
   // While the disk is down, what was queued before that is known fails at once and frees its memory.
-  const Outcome outcome = clock_.now_ns() < down_until_ns_ ? Outcome::failed : write(order, allocated);
+  const Outcome outcome = !lock_ || clock_.now_ns() < down_until_ns_ ? Outcome::failed : write(order, allocated);
   finish(order, outcome, allocated);
 }
 
@@ -231,7 +233,6 @@ Status DiskWriter::fetch(WriteOrder& order) {
 DiskWriter::Outcome DiskWriter::write(WriteOrder& order, std::uint64_t& allocated) {
   const auto room = [&] { return ledger_.used() + order.file_bytes + kBesideBytes <= config_.quota_bytes; };
   if (!room() || daily_.today() + order.file_bytes > config_.write_bytes_per_day_max) return Outcome::dropped;
-  if (!lock_) recreate();
   Status status = fetch(order);
   for (int attempt = status.ok() ? 0 : 2; attempt < 2; ++attempt) {
     if (!lock_) return Outcome::failed;  // Another process took the folder over; recreate() has said so.
@@ -337,17 +338,22 @@ void DiskWriter::handle(RemoveOrder& order) {
   const bool wait = order.when == RemoveOrder::When::after_sync && names_dirty_;
   for (const auto& file : order.files) {
     if (wait) keep_leftover(file);
-    else remove_now(file);
+    else if (lock_) remove_now(file);
     ledger_.settle(file.bytes);
   }
 }
 
 void DiskWriter::handle(AsideOrder& order) {
+  if (!lock_) {
+    ledger_.settle(order.file.bytes);
+    return;
+  }
   if (auto file = set_aside_now(order.file)) push(AsideEvent{std::move(*file)});
   ledger_.settle(order.file.bytes);
 }
 
 void DiskWriter::handle(TouchOrder& order) {
+  if (!lock_) return;
   if (!order.names.empty()) append_log(touch_record(order.names, clock_.wall_seconds()), 1);
   (void)log_.sync();
 }
@@ -402,7 +408,7 @@ void DiskWriter::sync_names() {
 }
 
 void DiskWriter::retry_leftovers() {
-  if (leftovers_.empty() || clock_.now_ns() < down_until_ns_) return;
+  if (leftovers_.empty() || !lock_ || clock_.now_ns() < down_until_ns_) return;
   if (names_dirty_) sync_names();
   if (names_dirty_) return;
   for (const auto& file : std::exchange(leftovers_, {})) {

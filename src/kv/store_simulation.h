@@ -186,6 +186,10 @@ class Simulation {
     };
     processes_[p] = std::make_unique<Sessions>(static_cast<std::uint32_t>(seed_), std::move(o));
     if (weak()) processes_[p]->restarts = Sessions::Restarts::no;
+    processes_[p]->background = [this] {
+      while (turns_.take()) {
+      }
+    };
   }
   static bool writes(const DiskTier& tier) { return !tier.stats().mode.starts_with("read-only"); }
   static bool writes(const DiskStats& s) { return !s.mode.empty() && !s.mode.starts_with("read-only"); }
@@ -326,7 +330,7 @@ class Simulation {
   // After every operation.
   void check() {
     const std::uint64_t now = fs_.allocated_now(), peak = fs_.peak_allocated_bytes();
-    EXPECT_LE(peak, std::max(setup_.quota, over_)) << "the quota is exceeded";
+    EXPECT_LE(peak, std::max(setup_.quota, over_)) << "the quota is exceeded" << listing();
     if (over_ != ~0ull || now <= setup_.quota) over_ = now > setup_.quota ? now : 0;
     else if (!fs_.crashed()) over_ = now;
     fs_.reset_peak();
@@ -335,6 +339,13 @@ class Simulation {
       EXPECT_LE(s.committed_bytes, s.arena_bytes_max);
       EXPECT_LE(s.disk.bytes_written_today, setup_.per_day);
     }
+  }
+
+  std::string listing() const {
+    std::string text;
+    for (const auto& path : fs_.files("/")) text += fmt::format("\n  {:8} {}", fs_.contents(path)->size(), path.string());
+    for (const auto& p : processes_) text += fmt::format("\n  {}: counted {}", p->rig().store->stats().disk.mode, p->rig().store->stats().disk.bytes_allocated);
+    return text;
   }
 
   void life_goes_on(Sessions& s) {

@@ -94,16 +94,26 @@ class FakeFile final : public File {
 
 class FakeLock final : public FileLock {
  public:
-  FakeLock(FakeFileSystem& fs, stdfs::path path) : fs_(fs), path_(std::move(path)), generation_(fs.generation_) {}
+  FakeLock(FakeFileSystem& fs, stdfs::path path, std::uint64_t number)
+      : fs_(fs), path_(std::move(path)), number_(number) {}
   ~FakeLock() override {
     const std::lock_guard lock(fs_.mutex_);
-    if (generation_ == fs_.generation_) fs_.locked_.erase(path_);
+    if (mine()) fs_.locked_.erase(path_);
+  }
+  bool named() const override {
+    const std::lock_guard lock(fs_.mutex_);
+    return mine();
   }
 
  private:
+  bool mine() const {
+    const auto found = fs_.locked_.find(path_);
+    return found != fs_.locked_.end() && found->second == number_;
+  }
+
   FakeFileSystem& fs_;
   const stdfs::path path_;
-  const std::uint64_t generation_;
+  const std::uint64_t number_;  // No other lock has it, of whatever process or time.
 };
 
 FakeFileSystem::FakeFileSystem() {
@@ -193,6 +203,7 @@ Status FakeFileSystem::unlink(const stdfs::path& path) {
   allocated_ -= found->second->allocated();
   found->second->named = false;
   names_.erase(found);
+  locked_.erase(path);
   return {};
 }
 
@@ -251,9 +262,9 @@ Result<std::unique_ptr<FileLock>> FakeFileSystem::lock(const stdfs::path& path) 
   if (const int error = begin_op()) return errno_status(error, "lock", path);
   if (lock_error_ != 0) return errno_status(lock_error_, "lock", path);
   if (!has_folder(path.parent_path())) return errno_status(ENOENT, "lock", path);
-  if (!locked_.insert(path).second) return errno_status(EAGAIN, "lock", path);
+  if (!locked_.emplace(path, locks_ + 1).second) return errno_status(EAGAIN, "lock", path);
   if (!names_.contains(path)) names_.emplace(path, std::make_shared<Inode>());
-  return std::unique_ptr<FileLock>(std::make_unique<FakeLock>(*this, path));
+  return std::unique_ptr<FileLock>(std::make_unique<FakeLock>(*this, path, ++locks_));
 }
 
 Result<DiskSpace> FakeFileSystem::space(const stdfs::path& folder) {
@@ -345,7 +356,7 @@ void FakeFileSystem::vanish(const stdfs::path& folder) {
   std::erase_if(names_, [&](const auto& entry) { return under(entry.first); });
   std::erase_if(durable_names_, [&](const auto& entry) { return under(entry.first); });
   std::erase_if(folders_, under);
-  std::erase_if(locked_, under);
+  std::erase_if(locked_, [&](const auto& entry) { return under(entry.first); });
 }
 
 void FakeFileSystem::set_total_bytes(std::uint64_t bytes) {

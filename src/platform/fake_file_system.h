@@ -88,7 +88,8 @@ class FakeFileSystem final : public FileSystem {
   mutable std::mutex mutex_;  // Guards everything below.
   std::map<std::filesystem::path, Node> names_, durable_names_;
   std::set<std::filesystem::path> folders_;  // Made folders; always durable.
-  std::set<std::filesystem::path> locked_;
+  std::map<std::filesystem::path, std::uint64_t> locked_;  // And the lock's number.
+  std::uint64_t locks_ = 0;                                // Given out.
   mutable std::uint64_t identities_ = 0;
   std::uint64_t generation_ = 0;  // Restarts; handles of earlier ones are dead.
   std::uint64_t ops_ = 0;
