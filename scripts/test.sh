@@ -129,7 +129,7 @@ run_unit() { gtest_stage unit "$ROOT/build" 300; }
 
 # Whole KV stores against a plain model, from the same seed on each time; a million: kv_simulation --total 1000000.
 run_simulation() {
-  check simulation 'KV stores under faults for 60 s' "$ROOT/build/kv_simulation" --seconds 60 --seed 1
+  check simulation 'KV stores under faults for 30 s' "$ROOT/build/kv_simulation" --seconds 30 --seed 1
 }
 
 run_e2e() {

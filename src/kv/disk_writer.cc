@@ -176,7 +176,7 @@ bool DiskWriter::take_turn() {
   }
   synced_ = !order;
   // Who removes the folder removes the lock: a process that makes it again is then its writer, and this one is not.
-  if (lock_ ? !lock_->named() : clock_.now_ns() >= down_until_ns_) recreate();
+  if (lock_ ? !lock_->named() : !lost_ && clock_.now_ns() >= down_until_ns_) recreate();
   if (!order) {
     if (names_dirty_) sync_names();
     if (lock_) maybe_compact();
@@ -450,6 +450,8 @@ void DiskWriter::recreate() {
     auto lock = fs_.lock(paths_.lock());
     status = lock.status();
     if (lock.ok()) lock_ = std::move(lock).value();
+    // For good: what the other one writes is not in this process's index, should it end before this one.
+    else if (status.code() == Code::unavailable) lost_ = true;
   }
   names_dirty_ = false;
   log_.load();

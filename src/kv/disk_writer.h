@@ -116,6 +116,8 @@ class DiskWriter {
   DiskLedger& ledger() { return ledger_; }
   std::uint64_t written_today() const { return counters_.bytes_written_today; }
   // Nothing is worth trying before this time (now_ns) after an error.
+  // Somebody removed the folder, and another process made it again and writes to it. Any thread.
+  bool lost() const { return lost_; }
   std::int64_t down_until_ns() const { return down_until_ns_; }
 
   using Order = std::variant<WriteOrder, RemoveOrder, AsideOrder, TouchOrder>;
@@ -164,6 +166,7 @@ class DiskWriter {
   DailyCount daily_;
   std::uint64_t temporaries_ = 0;  // Names given out.
   std::uint64_t live_ = 0;         // Extents the log knows.
+  std::atomic<bool> lost_ = false;
   bool synced_ = true;             // Tried since the last order.
   bool names_dirty_ = false;       // Renames since the last sync of the folder.
   std::int64_t names_dirty_since_ns_ = 0;

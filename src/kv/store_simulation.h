@@ -308,6 +308,7 @@ class Simulation {
       for (any = false; turns_.take();) any = true;
       for (auto& p : processes_) p->rig().store->poll();
     }
+    if (fs_.crashed()) return;  // One that was planned came meanwhile.
     for (auto& p : processes_) {
       const StoreStats s = p->rig().store->stats();
       if (!writes(s.disk) || meddled_) continue;
@@ -322,7 +323,7 @@ class Simulation {
       EXPECT_EQ(s.disk.extents, extents) << "extents that the index does not know, or that are not there";
       durable_.clear();
       for (const auto& path : fs_.files(kDir))
-        if (path.extension() == ".kvx" && path.parent_path().filename() != "damaged")
+        if (path.extension() == ".kvx" && path.parent_path().filename().string()[0] == own)  // The writer's.
           durable_[path] = {fs_.identity(path), *fs_.contents(path)};
     }
   }
@@ -343,8 +344,12 @@ class Simulation {
 
   std::string listing() const {
     std::string text;
-    for (const auto& path : fs_.files("/")) text += fmt::format("\n  {:8} {}", fs_.contents(path)->size(), path.string());
-    for (const auto& p : processes_) text += fmt::format("\n  {}: counted {}", p->rig().store->stats().disk.mode, p->rig().store->stats().disk.bytes_allocated);
+    for (const auto& path : fs_.files("/"))
+      text += fmt::format("\n  {:8} {}", fs_.contents(path)->size(), path.string());
+    for (const auto& p : processes_)
+      text += p ? fmt::format("\n  {}: counted {}, {} dropped", p->rig().store->stats().disk.mode,
+                              p->rig().store->stats().disk.bytes_allocated, p->rig().store->stats().disk.writes_dropped)
+                : "";
     return text;
   }
 
@@ -355,12 +360,16 @@ class Simulation {
     Rig& rig = s.rig();
     ASSERT_TRUE(writes(rig.store->stats().disk)) << rig.store->stats().disk.mode;
     rig.serve(prompt);
-    ASSERT_TRUE(rig.store->flush(60'000));
-    rig.store->drop_ram();
-    const std::int64_t from_disk = rig.serve(prompt).from_disk;
+    // A full disk may hold what is worth more than a prompt that nobody has asked for twice.
+    std::int64_t from_disk = 0;
+    for (int again = 0; again < 3 && from_disk == 0; ++again) {
+      ASSERT_TRUE(rig.store->flush(60'000));
+      rig.store->drop_ram();
+      from_disk = rig.serve(prompt).from_disk;
+    }
     // Each extent of a prompt reserves 64 KiB more than it takes: some prompts find no room in the smallest quota.
     if (setup_.quota >= 1 << 20) {
-      EXPECT_GT(from_disk, 0) << "a well disk does not keep a prompt";
+      EXPECT_GT(from_disk, 0) << "a well disk does not keep a prompt" << listing();
     }
     ASSERT_TRUE(rig.store->flush(60'000));
     rig.store->drop_ram();

@@ -14,7 +14,7 @@ struct FakeFileSystem::Inode {
   std::vector<std::byte> bytes, durable_bytes;
   std::int64_t modified_seconds = 0;
   std::uint64_t identity = 0;  // Given when somebody asks.
-  bool named = true;  // Counted in allocated_ while it has a name.
+  bool named = true;           // Counted in allocated_ while it has a name.
   std::uint64_t allocated() const { return align_up(bytes.size(), kFileAlign); }
 };
 
