@@ -3,15 +3,16 @@
 #
 #   scripts/test.sh           everything
 #   scripts/test.sh --fast    only the unit tests and the end-to-end tests
-#   scripts/test.sh --only STAGE[,STAGE...]    layering, format, scripts, unit, counts, e2e, asan, tsan, fuzz, tidy, analyzer
+#   scripts/test.sh --only STAGE[,STAGE...]    layering, format, scripts, unit, simulation, counts, e2e, asan, tsan, fuzz, tidy,
+#                             analyzer
 #
-# The stages' processor time at about 3 GHz, builds included: unit 16 min, counts 1, e2e 10, asan 28 (with fuzz 30), fuzz
+# The stages' processor time at about 3 GHz, builds included: unit 16 min, simulation 1, counts 1, e2e 10, asan 28 (with fuzz 30), fuzz
 # alone 17, tsan 11, tidy 5, analyzer 20.
 # With CI=true the shared test data at ../shared/data must be there; elsewhere tests that need it are skipped.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-stages=layering,format,scripts,unit,counts,e2e,asan,tsan,fuzz,tidy,analyzer
+stages=layering,format,scripts,unit,simulation,counts,e2e,asan,tsan,fuzz,tidy,analyzer
 while (($#)); do
   case $1 in
     --fast) stages=layering,scripts,unit,e2e ;;
@@ -126,6 +127,11 @@ run_counts() {
 
 run_unit() { gtest_stage unit "$ROOT/build" 300; }
 
+# Whole KV stores against a plain model, from the same seed on each time; a million: kv_simulation --total 1000000.
+run_simulation() {
+  check simulation 'KV stores under faults for 30 s' "$ROOT/build/kv_simulation" --seconds 30 --seed 1
+}
+
 run_e2e() {
   local code=0
   say '-- e2e: tests/ against build/lode'
@@ -186,7 +192,7 @@ tidy_over() { # STAGE CHECKS
 run_tidy() { tidy_over tidy '-clang-analyzer-*'; }
 run_analyzer() { tidy_over analyzer '-*,clang-analyzer-*,-clang-analyzer-optin.performance.Padding'; }
 
-for stage in layering format scripts unit counts e2e asan tsan fuzz tidy analyzer; do
+for stage in layering format scripts unit simulation counts e2e asan tsan fuzz tidy analyzer; do
   if wanted "$stage"; then
     run_"$stage"
   else

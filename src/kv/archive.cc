@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "kv/bytes_io.h"
-#include "kv/inventory.h"
 #include "kv/extent_file.h"
+#include "kv/inventory.h"
 
 namespace lode::kv {
 namespace {

@@ -30,7 +30,7 @@ void flip_bytes(std::shared_ptr<const Cipher> cipher, std::size_t every) {
   h.config.cipher = std::move(cipher);
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(16, 1);
-  h.write(kFull, chain);
+  h.write(kFullGroup, chain);
   ASSERT_TRUE(h.tier->flush(kSoon));
   const auto path = h.extents().at(0);
   const auto sound = *h.fake.contents(path);
@@ -39,8 +39,8 @@ void flip_bytes(std::shared_ptr<const Cipher> cipher, std::size_t every) {
     for (std::size_t at = 0; at < sound.size(); at += (at < 200 ? 11 : every) * kStride) {
       h.fake.set_contents(path, sound);
       ASSERT_TRUE(h.open().ok());
-      if (h.contained(kFull, chain) == 0) {  // Set aside in the last round: written again.
-        h.write(kFull, chain);
+      if (h.contained(kFullGroup, chain) == 0) {  // Set aside in the last round: written again.
+        h.write(kFullGroup, chain);
         ASSERT_TRUE(h.tier->flush(kSoon));
       }
       auto bytes = sound;
@@ -49,9 +49,9 @@ void flip_bytes(std::shared_ptr<const Cipher> cipher, std::size_t every) {
       if (!while_open) {
         ASSERT_TRUE(h.open().ok());
       }
-      const std::size_t read = h.read(kFull, chain);  // Checks every byte of what it counts.
+      const std::size_t read = h.read(kFullGroup, chain);  // Checks every byte of what it counts.
       EXPECT_EQ(read, at < header ? 0u : 15u) << "byte " << at;
-      EXPECT_EQ(h.contained(kFull, chain), 0u) << "set aside";
+      EXPECT_EQ(h.contained(kFullGroup, chain), 0u) << "set aside";
       ASSERT_TRUE(h.tier->flush(kSoon));
       EXPECT_EQ(h.tier->stats().files_set_aside, 1u);
       EXPECT_EQ(h.extents().size(), 0u);
@@ -70,7 +70,7 @@ TEST_F(DiskFaults, AnyCutOrLongerFileIsAMiss) {
     Harness h;
     const auto chain = make_chain(16, 1);
     ASSERT_TRUE(h.open().ok());
-    h.write(kFull, chain);
+    h.write(kFullGroup, chain);
     ASSERT_TRUE(h.tier->flush(kSoon));
     const auto path = h.extents().at(0);
     const auto sound = *h.fake.contents(path);
@@ -85,7 +85,7 @@ TEST_F(DiskFaults, AnyCutOrLongerFileIsAMiss) {
       if (!while_open) {
         ASSERT_TRUE(h.open().ok());
       }
-      const std::size_t read = h.read(kFull, chain);
+      const std::size_t read = h.read(kFullGroup, chain);
       if (size < sound.size()) {
         EXPECT_LT(read, 16u) << size;
       }
@@ -103,7 +103,7 @@ TEST_F(DiskFaults, ADamagedLogIsRebuiltFromTheExtents) {
   Harness h;
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(40, 1);
-  for (const GroupId group : {kFull, kWindow}) {
+  for (const GroupId group : {kFullGroup, kWindowGroup}) {
     for (std::size_t i = 0; i < 40; i += 8) h.write(group, std::span(chain).subspan(i, 8));
   }
   ASSERT_TRUE(h.tier->flush(kSoon));
@@ -115,8 +115,8 @@ TEST_F(DiskFaults, ADamagedLogIsRebuiltFromTheExtents) {
     else bytes[at] ^= std::byte{1};
     h.fake.set_contents(h.own() / "index.log", bytes);
     ASSERT_TRUE(h.open().ok());
-    EXPECT_EQ(h.read(kFull, chain), 40u);
-    EXPECT_EQ(h.read(kWindow, chain), 40u);
+    EXPECT_EQ(h.read(kFullGroup, chain), 40u);
+    EXPECT_EQ(h.read(kWindowGroup, chain), 40u);
     h.expect_tidy();
     // And it is whole again: no header needs to be read.
     h.fake.reset_ops();
@@ -128,31 +128,31 @@ TEST_F(DiskFaults, ADamagedLogIsRebuiltFromTheExtents) {
 // Everything a tier does in a life: groups, short extents, their replacement, eviction, drops, reads, a flush.
 struct Life {
   std::vector<DiskBlock> a = make_chain(32, 1), b = make_chain(16, 2), c = make_chain(20, 3), d = make_chain(16, 4);
-  std::vector<DiskBlock> durable;  // Of kFull: written before a flush that said so.
+  std::vector<DiskBlock> durable;  // Of kFullGroup: written before a flush that said so.
 
   void run(Harness& h) {
     if (!h.open().ok()) return;
-    h.write(kFull, std::span(a).first(16));
-    h.write(kWindow, std::span(a).first(16));
-    h.write(kFull, std::span(a).subspan(16, 4));
-    if (h.tier->flush(kSoon) && h.contained(kFull, std::span(a).first(20)) == 20 && !h.fake.crashed()) {
+    h.write(kFullGroup, std::span(a).first(16));
+    h.write(kWindowGroup, std::span(a).first(16));
+    h.write(kFullGroup, std::span(a).subspan(16, 4));
+    if (h.tier->flush(kSoon) && h.contained(kFullGroup, std::span(a).first(20)) == 20 && !h.fake.crashed()) {
       durable.assign(a.begin(), a.begin() + 16);
     }
-    h.read(kFull, a);
-    h.write(kFull, std::span(a).subspan(16, 16));
-    h.write(kFull, b);
-    h.write(kWindow, std::span(c).first(7));
+    h.read(kFullGroup, a);
+    h.write(kFullGroup, std::span(a).subspan(16, 16));
+    h.write(kFullGroup, b);
+    h.write(kWindowGroup, std::span(c).first(7));
     h.tier->flush(kSoon);
     for (const auto& block : std::span(a).first(16)) h.tier->touch(block.key);
     h.tier->drop(c[3].key);
-    h.write(kFull, std::span(c).first(16));
-    h.write(kFull, d);
+    h.write(kFullGroup, std::span(c).first(16));
+    h.write(kFullGroup, d);
     h.tier->flush(kSoon);
-    h.read(kFull, a);
-    h.read(kFull, d);
+    h.read(kFullGroup, a);
+    h.read(kFullGroup, d);
   }
   void check(Harness& h) {
-    for (const GroupId group : {kFull, kWindow}) {
+    for (const GroupId group : {kFullGroup, kWindowGroup}) {
       for (const auto& chain : {a, b, c, d}) h.read(group, chain);  // Exact bytes or a miss.
     }
   }
@@ -192,7 +192,7 @@ TEST_P(DiskCrashes, AtAnyOperation) {
       ASSERT_TRUE(h.open().ok());
       h.expect_tidy();
       if (!tight && !life.durable.empty()) {
-        EXPECT_EQ(h.read(kFull, life.durable), life.durable.size());
+        EXPECT_EQ(h.read(kFullGroup, life.durable), life.durable.size());
         ++survivors;
       }
       life.check(h);
@@ -200,9 +200,9 @@ TEST_P(DiskCrashes, AtAnyOperation) {
       h.expect_tidy();
       // Life goes on.
       const auto next = make_chain(16, 50);
-      EXPECT_EQ(h.write(kFull, next), WriteResult::queued);
+      EXPECT_EQ(h.write(kFullGroup, next), WriteResult::queued);
       ASSERT_TRUE(h.tier->flush(kSoon));
-      EXPECT_EQ(h.read(kFull, next), 16u);
+      EXPECT_EQ(h.read(kFullGroup, next), 16u);
       h.expect_tidy();
       if (HasFailure()) FAIL() << "crash at operation " << n << ", mode " << static_cast<int>(lose);
     }
@@ -248,15 +248,15 @@ TEST_P(DiskErrors, AnyOperationMayFailOnceOrFromThereOn) {
       h.fake.reset_peak();
       life.check(h);
       const auto next = make_chain(16, 50);
-      EXPECT_EQ(h.write(kFull, next), WriteResult::queued);
+      EXPECT_EQ(h.write(kFullGroup, next), WriteResult::queued);
       ASSERT_TRUE(h.tier->flush(kSoon));
-      EXPECT_EQ(h.read(kFull, next), 16u);
+      EXPECT_EQ(h.read(kFullGroup, next), 16u);
       ASSERT_TRUE(h.tier->flush(kSoon));
       h.expect_tidy();
       EXPECT_LE(h.fake.peak_allocated_bytes(), h.config.quota_bytes);
       ASSERT_TRUE(h.open().ok());
       life.check(h);
-      EXPECT_EQ(h.read(kFull, next), 16u);
+      EXPECT_EQ(h.read(kFullGroup, next), 16u);
       h.expect_tidy();
       if (HasFailure()) FAIL() << "operation " << n << " failed" << (more ? ", and all after it" : "");
     }
@@ -281,21 +281,21 @@ TEST_F(DiskFaults, TheFolderMayVanishAtAnyTime) {
       if (now == when) h.fake.vanish("/cache");
     };
     maybe(0);
-    h.write(kFull, std::span(life.a).first(16));
+    h.write(kFullGroup, std::span(life.a).first(16));
     maybe(1);
-    h.write(kFull, std::span(life.a).subspan(16, 4));
+    h.write(kFullGroup, std::span(life.a).subspan(16, 4));
     maybe(2);
     ASSERT_TRUE(h.tier->flush(kSoon));
     maybe(3);
-    h.write(kFull, std::span(life.a).subspan(16, 16));
+    h.write(kFullGroup, std::span(life.a).subspan(16, 16));
     maybe(4);
-    h.write(kWindow, life.b);
+    h.write(kWindowGroup, life.b);
     ASSERT_TRUE(h.tier->flush(kSoon));
     maybe(5);
     life.check(h);
-    h.write(kWindow, life.c.size() > 16 ? std::span(life.c).first(16) : std::span(life.c));
+    h.write(kWindowGroup, life.c.size() > 16 ? std::span(life.c).first(16) : std::span(life.c));
     ASSERT_TRUE(h.tier->flush(kSoon));
-    EXPECT_EQ(h.read(kWindow, std::span(life.c).first(16)), 16u);
+    EXPECT_EQ(h.read(kWindowGroup, std::span(life.c).first(16)), 16u);
     life.check(h);
     ASSERT_TRUE(h.tier->flush(kSoon));
     h.expect_tidy();
@@ -308,20 +308,21 @@ TEST_F(DiskFaults, AFullDiskIsReportedByItsResultAndTriedAgainLater) {
   h.fake.set_total_bytes(100u << 10);
   int done = 0, failed = 0;
   // The free floor is 0 here, so that the disk itself refuses: the figure of free space is a second old at most.
-  EXPECT_EQ(h.write(kFull, make_chain(1, 1), &done, &failed), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(1, 1), &done, &failed), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
   EXPECT_EQ(done, 1);
   h.fake.reset_ops();
   h.fake.fail_at(0, ENOSPC, ~0ull);
-  EXPECT_EQ(h.write(kFull, make_chain(1, 2), &done, &failed), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(1, 2), &done, &failed), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
   EXPECT_EQ(failed, 1);
   EXPECT_EQ(h.tier->stats().write_errors, 1u);
-  EXPECT_EQ(h.write(kFull, make_chain(1, 3)), WriteResult::dropped_disk_error);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(1, 3)), WriteResult::dropped_disk_error);
   h.fake.reset_ops();
-  EXPECT_EQ(h.write(kFull, make_chain(1, 3)), WriteResult::dropped_disk_error) << "not tried before a second is over";
+  EXPECT_EQ(h.write(kFullGroup, make_chain(1, 3)), WriteResult::dropped_disk_error)
+      << "not tried before a second is over";
   h.clock.advance_seconds(2);
-  EXPECT_EQ(h.write(kFull, make_chain(1, 3), &done), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(1, 3), &done), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
   EXPECT_EQ(done, 2);
   h.expect_tidy();

@@ -44,8 +44,9 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
   }
 
   bool wait_layer(LayerIndex layer) override {
-    std::unique_lock lock(mutex_);
     if (layer.v >= layers_.size()) return true;
+    if (owner_.config_.turns) owner_.config_.turns->until([&] { return layers_[layer.v].pending == 0; });
+    std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return layers_[layer.v].pending == 0; });
     return !layers_[layer.v].failed;
   }
@@ -54,6 +55,7 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
     return pending_ == 0;
   }
   void wait_done() override {
+    if (owner_.config_.turns) owner_.config_.turns->until([&] { return pending_ == 0; });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return pending_ == 0; });
   }
@@ -367,7 +369,8 @@ DiskReader::DiskReader(const DiskConfig& config, platform::FileSystem& fs, DiskC
     : config_(config), paths_(config), fs_(fs), counters_(counters) {
   using Mode = platform::AsyncReadOptions::Mode;
   reader_ = platform::AsyncReader::create(
-      {.mode = config.read_mode == DiskConfig::ReadMode::automatic ? Mode::automatic : Mode::threads});
+      {.mode = config.read_mode == DiskConfig::ReadMode::automatic ? Mode::automatic : Mode::threads,
+       .turns = config.turns});
 }
 
 Status DiskReader::open_staging() {

@@ -56,7 +56,6 @@ class DiskReader {
 
   class Ticket : public ReadTicket {
    public:
-    virtual void wait_done() = 0;
     virtual std::vector<ReadProblem> take_problems() = 0;  // New ones, one an extent.
   };
   // Opens the files and starts reading.

@@ -48,7 +48,7 @@ inline model::BlockLayout make_layout(std::vector<std::int64_t> slice_bytes, std
   return layout;
 }
 
-inline constexpr GroupId kFull{0}, kWindow{1};
+inline constexpr GroupId kFullGroup{0}, kWindowGroup{1};
 
 // Layers 0 and 2 in one group, 1, 3 and 4 in the other.
 inline std::vector<model::BlockLayout> small_groups() {

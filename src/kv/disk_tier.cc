@@ -326,7 +326,7 @@ WriteResult DiskTierImpl::write(GroupId group, std::span<const DiskBlock> blocks
                                 std::span<const std::byte* const> data, std::function<void(bool ok)> done) {
   LODE_CHECK(group.v < config_.groups.size() && !config_.groups[group.v].slices.empty());
   LODE_CHECK(!blocks.empty() && blocks.size() <= kExtentBlocks && data.size() == blocks.size());
-  if (!writer_) return WriteResult::dropped_read_only;
+  if (!writer_ || writer_->lost()) return WriteResult::dropped_read_only;
   WriteOrder order{.meta = {.name = {.last = blocks.back().key,
                                      .layout = layouts_[group.v],
                                      .group = group.v,
@@ -662,6 +662,7 @@ DiskStats DiskTierImpl::stats() const {
   s.evicted_extents = counters_.evicted_extents;
   s.mode = fmt::format("{}{}", reader_->mode(), counters_.direct ? " O_DIRECT" : ", buffered");
   if (!writer_) s.mode = fmt::format("read-only ({}), {}", read_only_, s.mode);
+  else if (writer_->lost()) s.mode = fmt::format("read-only (another process took the folder over), {}", s.mode);
   return s;
 }
 

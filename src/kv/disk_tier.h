@@ -25,6 +25,7 @@
 #include "model/kv_view.h"
 #include "platform/clock.h"
 #include "platform/file_system.h"
+#include "platform/turns.h"
 
 namespace lode::kv {
 
@@ -46,6 +47,8 @@ struct DiskConfig {
     automatic,
     pread_threads
   } read_mode = ReadMode::automatic;  // automatic: io_uring, else threads.
+  // Simulations: writes and reads are done in these turns, by no thread. Outlives the tier.
+  platform::Turns* turns = nullptr;
 };
 
 struct DiskBlock {
@@ -72,6 +75,7 @@ class ReadTicket {
   // Blocks until every slice of `layer` in this ticket is in place or has failed. True: all in place and verified.
   virtual bool wait_layer(LayerIndex layer) = 0;
   virtual bool done() const = 0;  // No slice is pending any more.
+  virtual void wait_done() = 0;   // Blocks until then.
   // Items (indices into the span given to start_read) with at least one failed slice; complete once done().
   virtual std::vector<std::size_t> failed() const = 0;
   virtual std::uint64_t bytes() const = 0;      // Bytes read for it.

@@ -24,21 +24,21 @@ TEST(DiskTier, WhatWasWrittenIsReadBackAfterARestart) {
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(40, 1);
   int done = 0;
-  for (const GroupId group : {kFull, kWindow}) {
+  for (const GroupId group : {kFullGroup, kWindowGroup}) {
     EXPECT_EQ(h.write(group, std::span(chain).subspan(0, 16), &done), WriteResult::queued);
     EXPECT_EQ(h.write(group, std::span(chain).subspan(16, 16), &done), WriteResult::queued);
     EXPECT_EQ(h.write(group, std::span(chain).subspan(32, 8), &done), WriteResult::queued);
   }
-  EXPECT_FALSE(h.tier->contains(chain[0].key, kFull)) << "not durable yet";
+  EXPECT_FALSE(h.tier->contains(chain[0].key, kFullGroup)) << "not durable yet";
   ASSERT_TRUE(h.tier->flush(kSoon));
   EXPECT_EQ(done, 6);
-  EXPECT_EQ(h.read(kFull, chain), 40u);
+  EXPECT_EQ(h.read(kFullGroup, chain), 40u);
   for (int restart = 0; restart < 2; ++restart) {
     ASSERT_TRUE(h.open().ok());
-    EXPECT_EQ(h.contained(kFull, chain), 40u);
-    EXPECT_EQ(h.contained(kWindow, chain), 40u);
-    EXPECT_EQ(h.read(kFull, chain), 40u);
-    EXPECT_EQ(h.read(kWindow, chain), 40u);
+    EXPECT_EQ(h.contained(kFullGroup, chain), 40u);
+    EXPECT_EQ(h.contained(kWindowGroup, chain), 40u);
+    EXPECT_EQ(h.read(kFullGroup, chain), 40u);
+    EXPECT_EQ(h.read(kWindowGroup, chain), 40u);
     EXPECT_EQ(h.tier->stats().extents, 6u);
     EXPECT_EQ(h.tier->stats().blocks, 40u);
     h.expect_tidy();
@@ -53,12 +53,12 @@ TEST(DiskTier, AnyBlocksInAnyOrder) {
   Harness h;
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(32, 2);
-  h.write(kFull, std::span(chain).first(16));
-  h.write(kFull, std::span(chain).subspan(16));
+  h.write(kFullGroup, std::span(chain).first(16));
+  h.write(kFullGroup, std::span(chain).subspan(16));
   ASSERT_TRUE(h.tier->flush(kSoon));
   for (std::size_t first = 0; first < 32; first += 3) {
     for (std::size_t count = 1; first + count <= 32; count += 5) {
-      EXPECT_EQ(h.read(kFull, std::span(chain).subspan(first, count)), count);
+      EXPECT_EQ(h.read(kFullGroup, std::span(chain).subspan(first, count)), count);
     }
   }
   std::mt19937_64 random(3);
@@ -68,7 +68,7 @@ TEST(DiskTier, AnyBlocksInAnyOrder) {
       if (random() % 2) some.push_back(b);
     }
     std::shuffle(some.begin(), some.end(), random);
-    EXPECT_EQ(h.read(kFull, some), some.size());
+    EXPECT_EQ(h.read(kFullGroup, some), some.size());
   }
 }
 
@@ -76,13 +76,13 @@ TEST(DiskTier, AnUnknownBlockFailsAlone) {
   Harness h;
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(4, 4), other = make_chain(1, 5);
-  h.write(kFull, chain);
+  h.write(kFullGroup, chain);
   ASSERT_TRUE(h.tier->flush(kSoon));
   auto mixed = chain;
   mixed.insert(mixed.begin() + 2, other[0]);
-  EXPECT_EQ(h.read(kFull, mixed), 4u);
-  EXPECT_EQ(h.read(kWindow, chain), 0u);
-  EXPECT_EQ(h.read(kFull, {}), 0u);
+  EXPECT_EQ(h.read(kFullGroup, mixed), 4u);
+  EXPECT_EQ(h.read(kWindowGroup, chain), 0u);
+  EXPECT_EQ(h.read(kFullGroup, {}), 0u);
   EXPECT_EQ(h.tier->find(other[0].key), nullptr);
 }
 
@@ -90,19 +90,19 @@ TEST(DiskTier, ALongerExtentReplacesAShorterOne) {
   Harness h;
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(16, 6);
-  h.write(kFull, std::span(chain).first(5));
+  h.write(kFullGroup, std::span(chain).first(5));
   ASSERT_TRUE(h.tier->flush(kSoon));
-  h.write(kFull, std::span(chain).subspan(5, 4));
+  h.write(kFullGroup, std::span(chain).subspan(5, 4));
   ASSERT_TRUE(h.tier->flush(kSoon));
   EXPECT_EQ(h.extents().size(), 2u);
-  h.write(kFull, chain);
+  h.write(kFullGroup, chain);
   ASSERT_TRUE(h.tier->flush(kSoon));
   EXPECT_EQ(h.extents().size(), 1u);
   EXPECT_EQ(h.tier->stats().extents, 1u);
-  EXPECT_EQ(h.read(kFull, chain), 16u);
+  EXPECT_EQ(h.read(kFullGroup, chain), 16u);
   // What one extent holds already is not written again.
   int done = 0;
-  EXPECT_EQ(h.write(kFull, std::span(chain).subspan(3, 7), &done), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, std::span(chain).subspan(3, 7), &done), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
   h.tier->poll();
   EXPECT_EQ(done, 1);
@@ -114,8 +114,8 @@ TEST(DiskTier, TheClosestChildIsFoundInsideAndBehindExtents) {
   Harness h;
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(32, 60);
-  h.write(kFull, std::span(chain).first(16));
-  h.write(kFull, std::span(chain).subspan(16));
+  h.write(kFullGroup, std::span(chain).first(16));
+  h.write(kFullGroup, std::span(chain).subspan(16));
   ASSERT_TRUE(h.tier->flush(kSoon));
   ASSERT_TRUE(h.open().ok());
   for (const std::size_t block : {std::size_t{0}, std::size_t{5}, std::size_t{16}, std::size_t{31}}) {
@@ -134,27 +134,27 @@ TEST(DiskTier, WhatLiesOnTopOfAHistoryGoesBeforeIt) {
   h.config.quota_bytes = 2 << 20;
   ASSERT_TRUE(h.open().ok());
   const auto old = make_chain(32, 61), recent = make_chain(16, 62);
-  h.write(kFull, std::span(old).first(16));
-  h.write(kFull, std::span(old).subspan(16));
-  h.write(kWindow, std::span(old).subspan(20, 1));
-  h.write(kWindow, std::span(old).subspan(3, 1));
-  h.write(kFull, recent);
+  h.write(kFullGroup, std::span(old).first(16));
+  h.write(kFullGroup, std::span(old).subspan(16));
+  h.write(kWindowGroup, std::span(old).subspan(20, 1));
+  h.write(kWindowGroup, std::span(old).subspan(3, 1));
+  h.write(kFullGroup, recent);
   ASSERT_TRUE(h.tier->flush(kSoon));
   // In this order, though the root of the older chain was used longest ago.
-  const std::array<std::pair<BlockKey, GroupId>, 5> order = {{{old[20].key, kWindow},
-                                                              {old[16].key, kFull},
-                                                              {old[3].key, kWindow},
-                                                              {old[0].key, kFull},
-                                                              {recent[0].key, kFull}}};
-  for (std::uint64_t seed = 70; h.tier->contains(recent[0].key, kFull) && seed < 2000; ++seed) {
-    h.write(kFull, make_chain(1, seed));
+  const std::array<std::pair<BlockKey, GroupId>, 5> order = {{{old[20].key, kWindowGroup},
+                                                              {old[16].key, kFullGroup},
+                                                              {old[3].key, kWindowGroup},
+                                                              {old[0].key, kFullGroup},
+                                                              {recent[0].key, kFullGroup}}};
+  for (std::uint64_t seed = 70; h.tier->contains(recent[0].key, kFullGroup) && seed < 2000; ++seed) {
+    h.write(kFullGroup, make_chain(1, seed));
     ASSERT_TRUE(h.tier->flush(kSoon));
     for (std::size_t i = 1; i < order.size(); ++i)
       EXPECT_LE(h.tier->contains(order[i - 1].first, order[i - 1].second),
                 h.tier->contains(order[i].first, order[i].second))
           << i << " went before " << i - 1;
   }
-  EXPECT_FALSE(h.tier->contains(recent[0].key, kFull));
+  EXPECT_FALSE(h.tier->contains(recent[0].key, kFullGroup));
 }
 
 TEST(DiskTier, TheSameExtentQueuedTwiceIsWrittenOnce) {
@@ -162,7 +162,7 @@ TEST(DiskTier, TheSameExtentQueuedTwiceIsWrittenOnce) {
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(16, 7);
   int done = 0;
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(h.write(kFull, chain, &done), WriteResult::queued);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(h.write(kFullGroup, chain, &done), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
   h.tier->poll();
   EXPECT_EQ(done, 3);
@@ -175,19 +175,19 @@ TEST(DiskTier, AFullQueueDrops) {
   h.config.queue_bytes_max = 20 * block;
   ASSERT_TRUE(h.open().ok());
   // Without poll() nothing leaves the queue, so the count is exact.
-  EXPECT_EQ(h.write(kFull, make_chain(16, 1)), WriteResult::queued);
-  EXPECT_EQ(h.write(kFull, make_chain(4, 2)), WriteResult::queued);
-  EXPECT_EQ(h.write(kFull, make_chain(1, 3)), WriteResult::dropped_queue_full);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(16, 1)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(4, 2)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(1, 3)), WriteResult::dropped_queue_full);
   ASSERT_TRUE(h.tier->flush(kSoon));
   EXPECT_EQ(h.tier->stats().queue_bytes, 0u);
   EXPECT_EQ(h.tier->stats().writes_dropped, 1u);
-  EXPECT_EQ(h.write(kFull, make_chain(1, 3)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(1, 3)), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
   // An extent beyond the bound goes alone.
   h.config.queue_bytes_max = block;
   ASSERT_TRUE(h.open().ok());
-  EXPECT_EQ(h.write(kFull, make_chain(16, 4)), WriteResult::queued);
-  EXPECT_EQ(h.write(kFull, make_chain(1, 5)), WriteResult::dropped_queue_full);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(16, 4)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(1, 5)), WriteResult::dropped_queue_full);
 }
 
 TEST(DiskTier, TheQuotaHoldsAtEveryMoment) {
@@ -198,7 +198,7 @@ TEST(DiskTier, TheQuotaHoldsAtEveryMoment) {
   std::vector<std::vector<DiskBlock>> chains;
   for (std::uint64_t i = 0; i < 60; ++i) {
     chains.push_back(make_chain(i % 3 == 0 ? 5 : 16, 100 + i));
-    EXPECT_EQ(h.write(i % 2 ? kFull : kWindow, chains.back()), WriteResult::queued);
+    EXPECT_EQ(h.write(i % 2 ? kFullGroup : kWindowGroup, chains.back()), WriteResult::queued);
     if (i % 3 == 0) h.tier->poll();
     // What is queued cannot be evicted: five extents of 200 KiB and their slack are what this quota lets queue.
     if (i % 5 == 4) {
@@ -211,17 +211,17 @@ TEST(DiskTier, TheQuotaHoldsAtEveryMoment) {
   EXPECT_GT(h.tier->stats().bytes_allocated, h.config.quota_bytes / 2);
   h.expect_tidy();
   // The last ones are there, whole.
-  EXPECT_EQ(h.read(kFull, chains.back()), 16u);
+  EXPECT_EQ(h.read(kFullGroup, chains.back()), 16u);
   // A smaller quota is met at the next start.
   h.config.quota_bytes = 1u << 20;
   ASSERT_TRUE(h.open().ok());
   h.expect_tidy();
-  EXPECT_EQ(h.read(kFull, chains.back()), 16u);
+  EXPECT_EQ(h.read(kFullGroup, chains.back()), 16u);
   // An extent that can never fit evicts nothing.
   h.config.quota_bytes = 150u << 10;
   ASSERT_TRUE(h.open().ok());
   const auto before = h.tier->stats().extents;
-  EXPECT_EQ(h.write(kFull, make_chain(16, 7)), WriteResult::dropped_quota);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(16, 7)), WriteResult::dropped_quota);
   EXPECT_EQ(h.tier->stats().extents, before);
 }
 
@@ -232,36 +232,36 @@ TEST(DiskTier, EvictionTakesTheLeastRecentlyUsedAndChildrenFirst) {
   ASSERT_TRUE(h.open().ok());
   const auto a = make_chain(48, 1), b = make_chain(16, 2), c = make_chain(16, 3), d = make_chain(16, 4);
   for (int i = 0; i < 3; ++i) {
-    ASSERT_EQ(h.write(kFull, std::span(a).subspan(16 * i, 16)), WriteResult::queued);
+    ASSERT_EQ(h.write(kFullGroup, std::span(a).subspan(16 * i, 16)), WriteResult::queued);
     ASSERT_TRUE(h.tier->flush(kSoon));
   }
-  ASSERT_EQ(h.write(kFull, b), WriteResult::queued);
+  ASSERT_EQ(h.write(kFullGroup, b), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
-  ASSERT_EQ(h.write(kFull, c), WriteResult::queued);
+  ASSERT_EQ(h.write(kFullGroup, c), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
-  EXPECT_EQ(h.contained(kFull, a), 32u) << "the chain's end went, not its start";
-  EXPECT_TRUE(h.tier->contains(a[31].key, kFull));
+  EXPECT_EQ(h.contained(kFullGroup, a), 32u) << "the chain's end went, not its start";
+  EXPECT_TRUE(h.tier->contains(a[31].key, kFullGroup));
   for (const auto& block : a) h.tier->touch(block.key);
-  ASSERT_EQ(h.write(kFull, d), WriteResult::queued);
+  ASSERT_EQ(h.write(kFullGroup, d), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
-  EXPECT_EQ(h.contained(kFull, a), 32u);
-  EXPECT_EQ(h.contained(kFull, b), 0u);
+  EXPECT_EQ(h.contained(kFullGroup, a), 32u);
+  EXPECT_EQ(h.contained(kFullGroup, b), 0u);
   // The order of use survives a restart: c is now the oldest.
   ASSERT_TRUE(h.open().ok());
-  ASSERT_EQ(h.write(kFull, b), WriteResult::queued);
+  ASSERT_EQ(h.write(kFullGroup, b), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
-  EXPECT_EQ(h.contained(kFull, c), 0u);
-  EXPECT_EQ(h.contained(kFull, a), 32u);
+  EXPECT_EQ(h.contained(kFullGroup, c), 0u);
+  EXPECT_EQ(h.contained(kFullGroup, a), 32u);
   // A chain longer than the quota keeps its start and does not eat itself.
   const auto long_chain = make_chain(16 * 7, 9);
   int queued = 0;
   for (int i = 0; i < 7; ++i) {
-    queued += h.write(kFull, std::span(long_chain).subspan(16 * i, 16)) == WriteResult::queued;
+    queued += h.write(kFullGroup, std::span(long_chain).subspan(16 * i, 16)) == WriteResult::queued;
     ASSERT_TRUE(h.tier->flush(kSoon));
   }
   EXPECT_EQ(queued, 4);
-  EXPECT_EQ(h.contained(kFull, long_chain), 64u);
-  EXPECT_TRUE(h.tier->contains(long_chain[0].key, kFull));
+  EXPECT_EQ(h.contained(kFullGroup, long_chain), 64u);
+  EXPECT_TRUE(h.tier->contains(long_chain[0].key, kFullGroup));
 }
 
 TEST(DiskTier, OtherModelsFilesCountAndGoWhenTheyAreOldest) {
@@ -271,8 +271,8 @@ TEST(DiskTier, OtherModelsFilesCountAndGoWhenTheyAreOldest) {
   h.fake.set_now_seconds(h.clock.wall_seconds());
   ASSERT_TRUE(h.open().ok());
   const auto other = make_chain(16, 1), other2 = make_chain(16, 2);
-  h.write(kFull, other);
-  h.write(kFull, other2);
+  h.write(kFullGroup, other);
+  h.write(kFullGroup, other2);
   ASSERT_TRUE(h.tier->flush(kSoon));
   const auto first_model = h.config.model_fingerprint;
   h.config.model_fingerprint.fill(0xcd);
@@ -281,15 +281,15 @@ TEST(DiskTier, OtherModelsFilesCountAndGoWhenTheyAreOldest) {
   ASSERT_TRUE(h.open().ok());
   EXPECT_EQ(h.tier->stats().extents, 0u);
   EXPECT_GT(h.tier->stats().bytes_allocated, 2 * extent);
-  EXPECT_EQ(h.read(kFull, other), 0u);
+  EXPECT_EQ(h.read(kFullGroup, other), 0u);
   const auto own = make_chain(32, 3);
-  h.write(kFull, std::span(own).first(16));
+  h.write(kFullGroup, std::span(own).first(16));
   // One at a time: what two waiting writes reserve beside their bytes may cost the other model its second file too.
   ASSERT_TRUE(h.tier->flush(kSoon));
   h.tier->poll();
-  h.write(kFull, std::span(own).subspan(16));
+  h.write(kFullGroup, std::span(own).subspan(16));
   ASSERT_TRUE(h.tier->flush(kSoon));
-  EXPECT_EQ(h.contained(kFull, own), 32u);
+  EXPECT_EQ(h.contained(kFullGroup, own), 32u);
   h.expect_tidy();
   h.config.model_fingerprint = first_model;
   ASSERT_TRUE(h.open().ok());
@@ -300,20 +300,20 @@ TEST(DiskTier, ExtentsOfAnotherLayoutAreAnothersAndStay) {
   Harness h;
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(16, 1);
-  h.write(kFull, chain);
+  h.write(kFullGroup, chain);
   ASSERT_TRUE(h.tier->flush(kSoon));
   const auto groups = h.config.groups;
   h.config.groups[0].slices[0].kv.k_type = kernels::KvType::q8_0;
   ASSERT_TRUE(h.open().ok());
-  EXPECT_EQ(h.read(kFull, chain), 0u);
+  EXPECT_EQ(h.read(kFullGroup, chain), 0u);
   EXPECT_EQ(h.tier->stats().files_set_aside, 0u);
-  h.write(kFull, chain);
+  h.write(kFullGroup, chain);
   ASSERT_TRUE(h.tier->flush(kSoon));
   EXPECT_EQ(h.extents().size(), 2u);
   h.expect_tidy();
   h.config.groups = groups;
   ASSERT_TRUE(h.open().ok());
-  EXPECT_EQ(h.read(kFull, chain), 16u);
+  EXPECT_EQ(h.read(kFullGroup, chain), 16u);
 }
 
 TEST(DiskTier, TheFreeSpaceFloorHolds) {
@@ -322,7 +322,7 @@ TEST(DiskTier, TheFreeSpaceFloorHolds) {
   h.config.free_floor_bytes = 9u << 20;
   ASSERT_TRUE(h.open().ok());
   int queued = 0;
-  for (std::uint64_t i = 0; i < 10; ++i) queued += h.write(kFull, make_chain(16, i)) == WriteResult::queued;
+  for (std::uint64_t i = 0; i < 10; ++i) queued += h.write(kFullGroup, make_chain(16, i)) == WriteResult::queued;
   ASSERT_TRUE(h.tier->flush(kSoon));
   EXPECT_GE(queued, 3);
   EXPECT_LE(queued, 5);
@@ -335,17 +335,17 @@ TEST(DiskTier, TheDailyCapHoldsOverRestartsAndEndsWithTheDay) {
   const std::uint64_t extent = ExtentShape::of(h.config.groups[0], 16).file_bytes();
   h.config.write_bytes_per_day_max = 2 * extent + 100;
   ASSERT_TRUE(h.open().ok());
-  EXPECT_EQ(h.write(kFull, make_chain(16, 1)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(16, 1)), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
   ASSERT_TRUE(h.open().ok());
   EXPECT_EQ(h.tier->stats().bytes_written_today, extent);
-  EXPECT_EQ(h.write(kFull, make_chain(16, 2)), WriteResult::queued);
-  EXPECT_EQ(h.write(kFull, make_chain(16, 3)), WriteResult::dropped_daily_cap);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(16, 2)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(16, 3)), WriteResult::dropped_daily_cap);
   ASSERT_TRUE(h.tier->flush(kSoon));
   ASSERT_TRUE(h.open().ok());
-  EXPECT_EQ(h.write(kFull, make_chain(16, 3)), WriteResult::dropped_daily_cap);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(16, 3)), WriteResult::dropped_daily_cap);
   h.clock.advance_seconds(86'400);
-  EXPECT_EQ(h.write(kFull, make_chain(16, 3)), WriteResult::queued);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(16, 3)), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
   EXPECT_EQ(h.tier->stats().bytes_written_today, extent);
   h.expect_tidy();
@@ -356,19 +356,19 @@ TEST(DiskTier, TheSecondOneIsReadOnly) {
   second.fs = &first.fake;
   ASSERT_TRUE(first.open().ok());
   const auto chain = make_chain(16, 1), later = make_chain(16, 2);
-  first.write(kFull, chain);
+  first.write(kFullGroup, chain);
   ASSERT_TRUE(first.tier->flush(kSoon));
   ASSERT_TRUE(second.open().ok());
   EXPECT_EQ(second.tier->stats().mode.substr(0, 9), "read-only");
-  EXPECT_EQ(second.read(kFull, chain), 16u);
-  EXPECT_EQ(second.write(kFull, later), WriteResult::dropped_read_only);
+  EXPECT_EQ(second.read(kFullGroup, chain), 16u);
+  EXPECT_EQ(second.write(kFullGroup, later), WriteResult::dropped_read_only);
   EXPECT_TRUE(second.tier->flush(kSoon));
   // What the writer removes meanwhile is a miss here.
   first.tier->drop(chain[3].key);
   ASSERT_TRUE(first.tier->flush(kSoon));
   EXPECT_EQ(first.extents().size(), 0u);
-  EXPECT_EQ(second.read(kFull, chain), 0u);
-  EXPECT_EQ(second.contained(kFull, chain), 0u);
+  EXPECT_EQ(second.read(kFullGroup, chain), 0u);
+  EXPECT_EQ(second.contained(kFullGroup, chain), 0u);
   first.expect_tidy();
   first.tier.reset();
   ASSERT_TRUE(second.open().ok());
@@ -379,13 +379,13 @@ TEST(DiskTier, AReadOnlyFileSystemIsReadAndAnUnusableOneRefused) {
   Harness h;
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(16, 1);
-  h.write(kFull, chain);
+  h.write(kFullGroup, chain);
   ASSERT_TRUE(h.tier->flush(kSoon));
   h.tier.reset();
   h.fake.refuse_locks(EROFS);
   ASSERT_TRUE(h.open().ok());
-  EXPECT_EQ(h.read(kFull, chain), 16u);
-  EXPECT_EQ(h.write(kFull, make_chain(1, 2)), WriteResult::dropped_read_only);
+  EXPECT_EQ(h.read(kFullGroup, chain), 16u);
+  EXPECT_EQ(h.write(kFullGroup, make_chain(1, 2)), WriteResult::dropped_read_only);
   h.tier.reset();
   h.fake.fail_at(0, EACCES, ~0ull);
   h.fake.reset_ops();
@@ -400,24 +400,24 @@ TEST(DiskTier, AVanishedFolderIsMadeAgain) {
   Harness h;
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(16, 1), next = make_chain(16, 2);
-  h.write(kFull, chain);
+  h.write(kFullGroup, chain);
   ASSERT_TRUE(h.tier->flush(kSoon));
   h.fake.vanish("/cache");
-  EXPECT_EQ(h.read(kFull, chain), 0u);
-  EXPECT_EQ(h.contained(kFull, chain), 0u);
-  h.write(kFull, next);
+  EXPECT_EQ(h.read(kFullGroup, chain), 0u);
+  EXPECT_EQ(h.contained(kFullGroup, chain), 0u);
+  h.write(kFullGroup, next);
   ASSERT_TRUE(h.tier->flush(kSoon));
-  EXPECT_EQ(h.read(kFull, next), 16u);
+  EXPECT_EQ(h.read(kFullGroup, next), 16u);
   h.expect_tidy();
-  h.write(kWindow, next);
+  h.write(kWindowGroup, next);
   ASSERT_TRUE(h.tier->flush(kSoon));
   h.fake.vanish(h.own());
-  h.write(kFull, chain);
+  h.write(kFullGroup, chain);
   ASSERT_TRUE(h.tier->flush(kSoon));
-  EXPECT_EQ(h.contained(kFull, next), 0u);
+  EXPECT_EQ(h.contained(kFullGroup, next), 0u);
   h.expect_tidy();
   ASSERT_TRUE(h.open().ok());
-  EXPECT_EQ(h.read(kFull, chain), 16u);
+  EXPECT_EQ(h.read(kFullGroup, chain), 16u);
   h.expect_tidy();
 }
 
@@ -425,7 +425,7 @@ TEST(DiskTier, ForeignFilesAreLeftAloneAndTornOnesRemoved) {
   Harness h;
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(16, 1);
-  h.write(kFull, chain);
+  h.write(kFullGroup, chain);
   ASSERT_TRUE(h.tier->flush(kSoon));
   h.tier.reset();
   h.fake.set_contents(h.own() / "notes.txt", std::vector<std::byte>(100));
@@ -437,7 +437,7 @@ TEST(DiskTier, ForeignFilesAreLeftAloneAndTornOnesRemoved) {
   EXPECT_FALSE(h.fake.contents(h.own() / "7.tmp").has_value());
   EXPECT_EQ(h.tier->stats().bytes_allocated, h.fake.allocated_bytes(h.config.dir) - 8192)
       << "foreign files do not count";
-  EXPECT_EQ(h.read(kFull, chain), 16u);
+  EXPECT_EQ(h.read(kFullGroup, chain), 16u);
 }
 
 TEST(DiskTier, TheLogIsCompacted) {
@@ -447,7 +447,7 @@ TEST(DiskTier, TheLogIsCompacted) {
   ASSERT_TRUE(h.open().ok());
   std::uint64_t largest = 0;
   for (std::uint64_t i = 0; i < 600; ++i) {
-    ASSERT_EQ(h.write(kFull, make_chain(16, i)), WriteResult::queued);
+    ASSERT_EQ(h.write(kFullGroup, make_chain(16, i)), WriteResult::queued);
     if (i % 4 != 0) continue;
     ASSERT_TRUE(h.tier->flush(kSoon));
     if (const auto log = h.fake.contents(h.own() / "index.log"))
@@ -483,7 +483,7 @@ TEST_P(ManyBlocks, AHundredThousandOpenInUnderASecond) {
   const auto create = [&](const std::filesystem::path& path) {
     return h.fs->open(path, {.access = platform::OpenOptions::Access::create}).value();
   };
-  const std::uint64_t layout = layout_id(kFull, h.config.groups[0], h.config.cipher.get());
+  const std::uint64_t layout = layout_id(kFullGroup, h.config.groups[0], h.config.cipher.get());
   for (std::size_t i = 0; i + 16 <= chain.size(); i += 16) {
     LoggedExtent e{.meta = {.name = {chain[i + 15].key, layout, 0, 16},
                             .first_index = chain[i].index,
@@ -525,7 +525,7 @@ TEST_P(RealDisk, WritesPrivatelyAndReadsBack) {
   h.config.groups = {make_layout({16384, 32768, 4096}, 0, 1), make_layout(std::vector<std::int64_t>(15, 32768), 3, 1)};
   const auto chain = make_chain(64, 11);
   ASSERT_TRUE(h.open().ok());
-  for (const GroupId group : {kFull, kWindow}) {
+  for (const GroupId group : {kFullGroup, kWindowGroup}) {
     for (std::size_t i = 0; i < 64; i += 16)
       ASSERT_EQ(h.write(group, std::span(chain).subspan(i, 16)), WriteResult::queued);
   }
@@ -541,8 +541,8 @@ TEST_P(RealDisk, WritesPrivatelyAndReadsBack) {
   }
   EXPECT_EQ(h.tier->stats().bytes_allocated, allocated);
   ASSERT_TRUE(h.open().ok());
-  EXPECT_EQ(h.read(kFull, chain), 64u) << h.tier->stats().mode;
-  EXPECT_EQ(h.read(kWindow, std::span(chain).subspan(5, 50)), 50u);
+  EXPECT_EQ(h.read(kFullGroup, chain), 64u) << h.tier->stats().mode;
+  EXPECT_EQ(h.read(kWindowGroup, std::span(chain).subspan(5, 50)), 50u);
   EXPECT_EQ(h.tier->stats().corrupt_slices, 0u);
   // A second one in the same process.
   Harness second;
@@ -550,7 +550,7 @@ TEST_P(RealDisk, WritesPrivatelyAndReadsBack) {
   second.config = h.config;
   ASSERT_TRUE(second.open().ok());
   EXPECT_EQ(second.tier->stats().mode.substr(0, 9), "read-only");
-  EXPECT_EQ(second.read(kFull, chain), 64u);
+  EXPECT_EQ(second.read(kFullGroup, chain), 64u);
   h.tier.reset();
   second.tier.reset();
 }
@@ -566,9 +566,9 @@ TEST(DiskTier, WithoutODirectItGoesThroughTheCache) {
   h.fake.refuse_direct();
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(16, 1);
-  h.write(kFull, chain);
+  h.write(kFullGroup, chain);
   ASSERT_TRUE(h.tier->flush(kSoon));
-  EXPECT_EQ(h.read(kFull, chain), 16u);
+  EXPECT_EQ(h.read(kFullGroup, chain), 16u);
   EXPECT_NE(h.tier->stats().mode.find("buffered"), std::string::npos);
   h.expect_tidy();
 }

@@ -95,6 +95,7 @@ DiskWriter::~DiskWriter() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  if (worker_) config_.turns->remove(*worker_);
 }
 
 Status DiskWriter::take_lock() {
@@ -116,7 +117,8 @@ void DiskWriter::probe_direct() {
 
 void DiskWriter::run() {
   live_ = log_.live();
-  thread_ = std::thread([this] { work(); });
+  if (config_.turns) worker_ = config_.turns->add([this](std::uint64_t) { return take_turn(); });
+  else thread_ = std::thread([this] { work(); });
 }
 
 void DiskWriter::submit(Order order) {
@@ -133,6 +135,11 @@ std::vector<DiskEvent> DiskWriter::take_events() {
 }
 
 bool DiskWriter::wait_idle(std::chrono::steady_clock::time_point deadline) {
+  if (config_.turns) {
+    while (take_turn()) {
+    }
+    return true;
+  }
   std::unique_lock lock(mutex_);
   return idle_.wait_until(lock, deadline, [this] { return queue_.empty() && !busy_; });
 }
@@ -144,42 +151,51 @@ void DiskWriter::push(DiskEvent event) {
 
 void DiskWriter::work() {
   platform::lower_thread_priority();
-  bool synced = true;  // Tried since the last order.
-  std::unique_lock lock(mutex_);
   for (;;) {
-    if (queue_.empty() && !synced) {
-      lock.unlock();
-      if (names_dirty_) sync_names();
-      maybe_compact();
-      lock.lock();
-      synced = true;
-      continue;
-    }
-    if (queue_.empty()) {
-      busy_ = false;
+    const bool worked = take_turn();
+    std::unique_lock lock(mutex_);
+    if (!worked && queue_.empty()) {
       idle_.notify_all();
       wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     }
     if (stop_) return;
-    busy_ = true, synced = false;
-    Order order = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    retry_leftovers();
-    std::visit([this](auto& o) { handle(o); }, order);
-    if (names_dirty_ && clock_.now_ns() - names_dirty_since_ns_ >= kSyncAfterNs) sync_names();
-    lock.lock();
   }
+}
+
+// One order; after the last one, what makes it durable. False: there is nothing to do.
+bool DiskWriter::take_turn() {
+  std::optional<Order> order;
+  {
+    const std::lock_guard lock(mutex_);
+    busy_ = !queue_.empty() || !synced_;
+    if (!busy_) return false;
+    if (!queue_.empty()) {
+      order = std::move(queue_.front());
+      queue_.pop_front();
+    }
+  }
+  synced_ = !order;
+  // Who removes the folder removes the lock: a process that makes it again is then its writer, and this one is not.
+  if (lock_ ? !lock_->named() : !lost_ && clock_.now_ns() >= down_until_ns_) recreate();
+  if (!order) {
+    if (names_dirty_) sync_names();
+    if (lock_) maybe_compact();
+    return true;
+  }
+  retry_leftovers();
+  std::visit([this](auto& o) { handle(o); }, *order);
+  if (names_dirty_ && clock_.now_ns() - names_dirty_since_ns_ >= kSyncAfterNs) sync_names();
+  return true;
 }
 
 void DiskWriter::handle(WriteOrder& order) {
   for (const auto& victim : order.victims) {
-    remove_now(victim);
+    if (lock_) remove_now(victim);
     ledger_.settle(victim.bytes);
   }
   std::uint64_t allocated = 0;
   // While the disk is down, what was queued before that is known fails at once and frees its memory.
-  const Outcome outcome = clock_.now_ns() < down_until_ns_ ? Outcome::failed : write(order, allocated);
+  const Outcome outcome = !lock_ || clock_.now_ns() < down_until_ns_ ? Outcome::failed : write(order, allocated);
   finish(order, outcome, allocated);
 }
 
@@ -240,7 +256,6 @@ void DiskWriter::seal(WriteOrder& order) {
 DiskWriter::Outcome DiskWriter::write(WriteOrder& order, std::uint64_t& allocated) {
   const auto room = [&] { return ledger_.used() + order.file_bytes + kBesideBytes <= config_.quota_bytes; };
   if (!room() || daily_.today() + order.file_bytes > config_.write_bytes_per_day_max) return Outcome::dropped;
-  if (!lock_) recreate();
   Status status = fetch(order);
   if (status.ok()) seal(order);
   for (int attempt = status.ok() ? 0 : 2; attempt < 2; ++attempt) {
@@ -353,17 +368,22 @@ void DiskWriter::handle(RemoveOrder& order) {
   const bool wait = order.when == RemoveOrder::When::after_sync && names_dirty_;
   for (const auto& file : order.files) {
     if (wait) keep_leftover(file);
-    else remove_now(file);
+    else if (lock_) remove_now(file);
     ledger_.settle(file.bytes);
   }
 }
 
 void DiskWriter::handle(AsideOrder& order) {
+  if (!lock_) {
+    ledger_.settle(order.file.bytes);
+    return;
+  }
   if (auto file = set_aside_now(order.file)) push(AsideEvent{std::move(*file)});
   ledger_.settle(order.file.bytes);
 }
 
 void DiskWriter::handle(TouchOrder& order) {
+  if (!lock_) return;
   if (!order.names.empty()) append_log(touch_record(order.names, clock_.wall_seconds()), 1);
   (void)log_.sync();
 }
@@ -402,7 +422,8 @@ void DiskWriter::append_log(std::span<const std::byte> records, std::uint64_t co
   if (ledger_.used() + records.size() + kBesideBytes / 2 > config_.quota_bytes) return;
   // A failure costs time at the next start, nothing else; a disk in trouble shows at the extents.
   (void)log_.append(records, count);
-  ledger_.set(paths_.own_name + "/" + std::string(IndexLog::kFileName), log_.allocated_bytes());
+  const auto bytes = log_.allocated_bytes();
+  if (bytes) ledger_.set(paths_.own_name + "/" + std::string(IndexLog::kFileName), *bytes);
 }
 
 void DiskWriter::sync_names() {
@@ -417,7 +438,7 @@ void DiskWriter::sync_names() {
 }
 
 void DiskWriter::retry_leftovers() {
-  if (leftovers_.empty() || clock_.now_ns() < down_until_ns_) return;
+  if (leftovers_.empty() || !lock_ || clock_.now_ns() < down_until_ns_) return;
   if (names_dirty_) sync_names();
   if (names_dirty_) return;
   for (const auto& file : std::exchange(leftovers_, {})) {
@@ -459,6 +480,8 @@ void DiskWriter::recreate() {
     auto lock = fs_.lock(paths_.lock());
     status = lock.status();
     if (lock.ok()) lock_ = std::move(lock).value();
+    // For good: what the other one writes is not in this process's index, should it end before this one.
+    else if (status.code() == Code::unavailable) lost_ = true;
   }
   names_dirty_ = false;
   log_.load();

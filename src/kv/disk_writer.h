@@ -102,7 +102,7 @@ using DiskEvent = std::variant<WrittenEvent, AsideEvent, VanishedEvent>;
 class DiskWriter {
  public:
   DiskWriter(const DiskConfig& config, platform::FileSystem& fs, platform::Clock& clock, DiskCounters& counters);
-  ~DiskWriter();  // Ends the thread; what is queued is not written.
+  ~DiskWriter();  // Ends the thread or its turns; what is queued is not written.
 
   // Start-up, before run(): by the caller's thread.
   Status take_lock();   // unavailable: another writer.
@@ -119,6 +119,8 @@ class DiskWriter {
   DiskLedger& ledger() { return ledger_; }
   std::uint64_t written_today() const { return counters_.bytes_written_today; }
   // Nothing is worth trying before this time (now_ns) after an error.
+  // Somebody removed the folder, and another process made it again and writes to it. Any thread.
+  bool lost() const { return lost_; }
   std::int64_t down_until_ns() const { return down_until_ns_; }
 
   using Order = std::variant<WriteOrder, RemoveOrder, AsideOrder, TouchOrder>;
@@ -131,6 +133,7 @@ class DiskWriter {
   enum class Outcome : std::uint8_t { written, dropped, failed };
 
   void work();
+  bool take_turn();
   void handle(WriteOrder& order);
   void handle(RemoveOrder& order);
   void handle(AsideOrder& order);
@@ -168,7 +171,9 @@ class DiskWriter {
   DailyCount daily_;
   std::uint64_t temporaries_ = 0;  // Names given out.
   std::uint64_t live_ = 0;         // Extents the log knows.
-  bool names_dirty_ = false;       // Renames since the last sync of the folder.
+  std::atomic<bool> lost_ = false;
+  bool synced_ = true;        // Tried since the last order.
+  bool names_dirty_ = false;  // Renames since the last sync of the folder.
   std::int64_t names_dirty_since_ns_ = 0;
   std::vector<Doomed> leftovers_;  // Could not be removed; tried again.
   std::int64_t backoff_ns_ = 0;
@@ -180,6 +185,7 @@ class DiskWriter {
   std::vector<DiskEvent> events_;
   bool busy_ = false, stop_ = false;
   std::thread thread_;
+  std::optional<std::uint64_t> worker_;  // Instead of the thread: its number among config_.turns.
 };
 
 }  // namespace lode::kv

@@ -32,7 +32,7 @@ TEST(Elsewhere, OtherModelsAndOtherTypesAreFoundUnderTheSameSaltAlone) {
       chain[i].key = key = child_key(key, chain[i].ids);
     }
     for (std::size_t at = 0; at < blocks; at += 16)
-      h.write(kFull, std::span(chain).subspan(at, std::min<std::size_t>(16, blocks - at)));
+      h.write(kFullGroup, std::span(chain).subspan(at, std::min<std::size_t>(16, blocks - at)));
     ASSERT_TRUE(h.tier->flush(20'000));
   };
   const auto find = [&](const RootInputs& root) { return find_elsewhere(h.fake, h.config.dir, root, tokens); };

@@ -202,6 +202,7 @@ class FakeDiskTier final : public DiskTier {
       return bad.empty();
     }
     bool done() const override { return ran; }
+    void wait_done() override { run(); }
     std::vector<std::size_t> failed() const override { return bad; }
     std::uint64_t bytes() const override {
       std::uint64_t n = 0;

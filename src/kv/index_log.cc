@@ -276,10 +276,10 @@ Status IndexLog::sync() {
   return file_ ? file_->fdatasync() : Status();
 }
 
-std::uint64_t IndexLog::allocated_bytes() {
-  if (!file_) return 0;
+std::optional<std::uint64_t> IndexLog::allocated_bytes() {
+  if (!file_) return std::nullopt;
   auto bytes = file_->allocated_bytes();
-  return bytes.ok() ? *bytes : 0;
+  return bytes.ok() ? *bytes : align_up(bytes_, model::kSliceAlign);
 }
 
 }  // namespace lode::kv

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -61,7 +62,7 @@ class IndexLog {
 
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t live() const { return live_; }
-  std::uint64_t allocated_bytes();  // 0 where it cannot be told.
+  std::optional<std::uint64_t> allocated_bytes();  // Where the disk does not say: of what was appended. Not open: none.
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -24,7 +24,7 @@ Pin pin_of(const std::vector<DiskBlock>& chain, std::size_t blocks, std::string 
 
 void write_chain(Harness& h, const std::vector<DiskBlock>& chain) {
   for (std::size_t at = 0; at < chain.size(); at += 16)
-    for (const GroupId group : {kFull, kWindow})
+    for (const GroupId group : {kFullGroup, kWindowGroup})
       h.write(group, std::span(chain).subspan(at, std::min<std::size_t>(16, chain.size() - at)));
   ASSERT_TRUE(h.tier->flush(kSoon));
 }
@@ -73,16 +73,16 @@ TEST(Pins, EvictionTakesEverythingElseAlsoAfterARestart) {
   const auto chain = make_chain(40, 1);
   write_chain(h, chain);
   ASSERT_TRUE(h.tier->pin(pin_of(chain, 36)).ok());
-  EXPECT_TRUE(h.tier->pinned(chain[0].key, kFull));
-  EXPECT_FALSE(h.tier->pinned(chain[0].key, kWindow)) << "its window lies further on";
-  EXPECT_TRUE(h.tier->pinned(chain[35].key, kWindow));
-  EXPECT_FALSE(h.tier->pinned(chain[36].key, kFull));
+  EXPECT_TRUE(h.tier->pinned(chain[0].key, kFullGroup));
+  EXPECT_FALSE(h.tier->pinned(chain[0].key, kWindowGroup)) << "its window lies further on";
+  EXPECT_TRUE(h.tier->pinned(chain[35].key, kWindowGroup));
+  EXPECT_FALSE(h.tier->pinned(chain[36].key, kFullGroup));
   for (int restart = 0; restart < 2; ++restart) {
     flood(h, 1000 + 100 * static_cast<std::uint64_t>(restart));
-    EXPECT_EQ(h.contained(kFull, std::span(chain).first(36)), 36u);
-    EXPECT_EQ(h.contained(kWindow, std::span(chain).subspan(33, 3)), 3u);
-    EXPECT_EQ(h.contained(kWindow, std::span(chain).first(16)), 0u) << "nobody needs that";
-    EXPECT_EQ(h.read(kFull, std::span(chain).first(36)), 36u);
+    EXPECT_EQ(h.contained(kFullGroup, std::span(chain).first(36)), 36u);
+    EXPECT_EQ(h.contained(kWindowGroup, std::span(chain).subspan(33, 3)), 3u);
+    EXPECT_EQ(h.contained(kWindowGroup, std::span(chain).first(16)), 0u) << "nobody needs that";
+    EXPECT_EQ(h.read(kFullGroup, std::span(chain).first(36)), 36u);
     h.expect_tidy();
     ASSERT_TRUE(h.open().ok());
     ASSERT_EQ(h.tier->pins().size(), 1u);
@@ -90,7 +90,7 @@ TEST(Pins, EvictionTakesEverythingElseAlsoAfterARestart) {
   ASSERT_TRUE(h.tier->unpin(chain[35].key).ok());
   EXPECT_EQ(h.tier->pinned_bytes(), 0u);
   flood(h, 5000);
-  EXPECT_EQ(h.contained(kFull, chain), 0u);
+  EXPECT_EQ(h.contained(kFullGroup, chain), 0u);
   ASSERT_TRUE(h.open().ok());
   EXPECT_TRUE(h.tier->pins().empty());
 }
@@ -115,14 +115,14 @@ TEST(Pins, HoldAgainstOtherModelsAndOtherLayouts) {
       ASSERT_TRUE(h.open().ok());
       for (std::uint64_t i = 0; i < 40; ++i) {
         const auto other = make_chain(16, 7000 + i);
-        h.write(kWindow, other);
+        h.write(kWindowGroup, other);
         ASSERT_TRUE(h.tier->flush(kSoon));
       }
       h.tier.reset();
       h.config = first;
       ASSERT_TRUE(h.open().ok());
-      EXPECT_EQ(h.contained(kFull, chain), 32u) << same_model << lose_log;
-      EXPECT_EQ(h.read(kFull, chain), 32u);
+      EXPECT_EQ(h.contained(kFullGroup, chain), 32u) << same_model << lose_log;
+      EXPECT_EQ(h.read(kFullGroup, chain), 32u);
       EXPECT_EQ(h.tier->pins().size(), 1u);
     }
   }
@@ -133,13 +133,13 @@ TEST(Pins, WhatDoesNotFitIsRefusedWithFiguresAndChangesNothing) {
   h.config.quota_bytes = 2u << 20;
   ASSERT_TRUE(h.open().ok());
   const auto chain = make_chain(80, 1);
-  for (std::size_t at = 0; at < 80; at += 16) h.write(kFull, std::span(chain).subspan(at, 16));
-  h.write(kWindow, std::span(chain).subspan(64, 16));
+  for (std::size_t at = 0; at < 80; at += 16) h.write(kFullGroup, std::span(chain).subspan(at, 16));
+  h.write(kWindowGroup, std::span(chain).subspan(64, 16));
   ASSERT_TRUE(h.tier->flush(kSoon));
   const Status big = h.tier->pin(pin_of(chain, 80));
   EXPECT_TRUE(big.ok()) << big.message();
   const auto more = make_chain(32, 2);
-  for (std::size_t at = 0; at < 32; at += 16) h.write(kFull, std::span(more).subspan(at, 16));
+  for (std::size_t at = 0; at < 32; at += 16) h.write(kFullGroup, std::span(more).subspan(at, 16));
   ASSERT_TRUE(h.tier->flush(kSoon));
   Pin pin = pin_of(more, 32);
   pin.first = {0, 32};
@@ -147,7 +147,7 @@ TEST(Pins, WhatDoesNotFitIsRefusedWithFiguresAndChangesNothing) {
   EXPECT_EQ(refused.code(), Code::resource_exhausted);
   EXPECT_NE(refused.message().find("1.50 MiB"), std::string::npos) << refused.message();
   EXPECT_EQ(h.tier->pins().size(), 1u);
-  EXPECT_FALSE(h.tier->pinned(more[0].key, kFull));
+  EXPECT_FALSE(h.tier->pinned(more[0].key, kFullGroup));
 }
 
 TEST(Pins, AFileThatCannotBeWrittenPinsNothing) {
@@ -158,7 +158,7 @@ TEST(Pins, AFileThatCannotBeWrittenPinsNothing) {
   h.fake.fail_at(h.fake.ops(), EIO, 5);
   EXPECT_FALSE(h.tier->pin(pin_of(chain, 16)).ok());
   EXPECT_TRUE(h.tier->pins().empty());
-  EXPECT_FALSE(h.tier->pinned(chain[0].key, kFull));
+  EXPECT_FALSE(h.tier->pinned(chain[0].key, kFullGroup));
 }
 
 // A crash anywhere while a pin is made: the file is the old one or the new one.
@@ -190,11 +190,11 @@ TEST(Pins, APurgeLeavesThemAndExtentsThatOthersShare) {
   for (const auto& block : a) keys.push_back(block.key);
   for (std::size_t i = 0; i < 20; ++i) keys.push_back(b[i].key);  // Not all of its second extent.
   EXPECT_GT(h.tier->purge(keys), 0u);
-  EXPECT_EQ(h.contained(kFull, std::span(a).first(16)), 16u);
-  EXPECT_EQ(h.contained(kFull, std::span(a).subspan(16)), 0u);
-  EXPECT_EQ(h.contained(kFull, std::span(b).first(16)), 0u);
-  EXPECT_EQ(h.contained(kFull, std::span(b).subspan(16)), 16u);
-  EXPECT_EQ(h.tier->removed(b[0].key, kFull)->why, RemovedWhy::purged);
+  EXPECT_EQ(h.contained(kFullGroup, std::span(a).first(16)), 16u);
+  EXPECT_EQ(h.contained(kFullGroup, std::span(a).subspan(16)), 0u);
+  EXPECT_EQ(h.contained(kFullGroup, std::span(b).first(16)), 0u);
+  EXPECT_EQ(h.contained(kFullGroup, std::span(b).subspan(16)), 16u);
+  EXPECT_EQ(h.tier->removed(b[0].key, kFullGroup)->why, RemovedWhy::purged);
   ASSERT_TRUE(h.tier->flush(kSoon));
   h.expect_tidy();
 }

@@ -1,7 +1,6 @@
 #include "kv/restore.h"
 
 #include <algorithm>
-#include <thread>
 
 namespace lode::kv {
 
@@ -38,7 +37,7 @@ void Restorer::wait(const Load& load) const {
     if (std::none_of(load.copies.begin(), load.copies.end(), in_group)) continue;
     for (const auto& slice : layouts_[g].slices) load.ticket->wait_layer(slice.layer);
   }
-  while (!load.ticket->done()) std::this_thread::yield();  // Every slice has ended: only its last bookkeeping is left.
+  load.ticket->wait_done();
 }
 
 void Restorer::finish(Load* load, std::vector<Copy*>& damaged) {

@@ -27,17 +27,26 @@ class Sessions {
   }
 
   void run(int actions) {
-    for (int i = 0; i < actions && !::testing::Test::HasFailure(); ++i) {
-      act();
-      rig_.check();
-      progress();
-    }
+    for (int i = 0; i < actions && !::testing::Test::HasFailure(); ++i) one();
+    finish();
+  }
+  // One action, and what must hold after it.
+  void one() {
+    act();
+    rig_.check();
+    progress();
+  }
+  // Ends all sessions and gives up everything that memory holds.
+  void finish() {
     while (!runs_.empty()) close(runs_.begin());
     *rig_.knobs = {};
     shared += static_cast<std::int64_t>(rig_.store->stats().hits_in_flight_tokens);
     // A write that failed is queued again by a later poll, and pins its blocks until then: a few rounds.
-    for (int i = 0; i < 10 && (i == 0 || rig_.store->stats().pinned_bytes > 0); ++i)
+    // So does a read that nobody waits for any more.
+    for (int i = 0; i < 10 && (i == 0 || rig_.store->stats().pinned_bytes > 0); ++i) {
+      if (background) background();
       EXPECT_TRUE(rig_.store->flush(60'000));
+    }
     rig_.store->drop_ram();
     EXPECT_EQ(rig_.store->stats().committed_bytes, 0u) << "some slot has leaked";
     EXPECT_EQ(rig_.store->stats().vram_kv_bytes, 0u) << "some slot of the device has leaked";
@@ -46,6 +55,12 @@ class Sessions {
     to_device += rig_.device->copied_in;
     to_ram += rig_.device->copied_out;
   }
+  void reseed(std::uint32_t seed) { rng_.seed(seed); }
+  Rig& rig() { return rig_; }
+  std::size_t live() const { return runs_.size(); }
+  enum class Restarts : std::uint8_t { no, yes } restarts = Restarts::yes;
+  // Lets background work end that no thread does (platform::Turns).
+  std::function<void()> background;
   // What hurts a disk tier that is not the fake; a call every 50 actions or so.
   std::function<void(std::mt19937&)> hurt;
   std::int64_t reused = 0, repairs = 0, preemptions = 0, shared = 0;
@@ -68,7 +83,7 @@ class Sessions {
     else if (what < 93) rig_.store->flush(1000);
     else if (what < 97) turn_knobs();
     else if (what < 99) hurt_disk();
-    else if (chance(20)) restart();
+    else if (chance(20) && restarts == Restarts::yes) restart();
     if (chance(50)) {
       rig_.store->poll();
       rig_.check_unpinned();
@@ -99,6 +114,10 @@ class Sessions {
     EXPECT_EQ(u.from_ram + u.from_disk + u.from_in_flight, u.tokens_reused);
     EXPECT_LT(u.tokens_reused, u.prompt_tokens);
     EXPECT_FALSE(u.reason.empty());
+    if (options_.computed_prefixes && u.tokens_reused > 0) {
+      EXPECT_TRUE(options_.computed_prefixes->contains(r.hash[static_cast<std::size_t>(u.tokens_reused) - 1]))
+          << u.tokens_reused << " tokens are reused that nobody has computed with this salt and model";
+    }
     reused += u.tokens_reused;
   }
 

@@ -1,6 +1,6 @@
 // A tiny "model" over the store for tests: its kernel writes bytes that are a function of the tokens up to a position,
-// and every step first checks all bytes that its queries could see. Its recurrent layers compute a state from the state
-// that they are given and each token, so that a wrong one shows ever after. Tests only.
+// the salt and the model, and every step first checks all bytes that its queries could see. Its recurrent layers
+// compute a state from the state that they are given and each token, so that a wrong one shows ever after. Tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,6 +11,8 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -102,11 +104,17 @@ struct RigOptions {
   std::function<std::unique_ptr<DiskTier>(const std::vector<model::BlockLayout>&)> make_disk = {};
   std::shared_ptr<const Cipher> cipher = nullptr;
   std::filesystem::path trace = {};  // On the fake file system.
+  // Of several rigs: their common clock, and the prefixes that any of them has ever computed.
+  platform::FakeClock* clock = nullptr;
+  std::shared_ptr<std::unordered_set<std::uint64_t>> computed_prefixes = {};
 };
 
 class Rig {
  public:
-  explicit Rig(RigOptions options = {}) : options_(std::move(options)) { start(); }
+  explicit Rig(RigOptions options = {})
+      : clock(options.clock ? *options.clock : own_clock_), options_(std::move(options)) {
+    start();
+  }
 
   // A live sequence and the tokens that the test wants computed.
   struct Run {
@@ -209,6 +217,9 @@ class Rig {
     for (auto& [r, count] : parts) {
       const auto at = static_cast<std::size_t>(store->length(*r->seq));
       store->commit(*r->seq, std::span(r->tokens).subspan(at, static_cast<std::size_t>(count)));
+      if (options_.computed_prefixes)
+        for (std::size_t p = at; p < at + static_cast<std::size_t>(count); ++p)
+          options_.computed_prefixes->insert(r->hash[p]);
       computed += count;
     }
     check();
@@ -252,7 +263,9 @@ class Rig {
     ASSERT_LE(store->stats().unpinned_bytes, options_.unpinned_bytes + options_.device_bytes);
   }
 
-  platform::FakeClock clock;
+  const RigOptions& options() const { return options_; }
+
+  platform::FakeClock& clock;
   platform::FakeFileSystem files;
   std::shared_ptr<FakeDiskTier::Stored> stored = std::make_shared<FakeDiskTier::Stored>();
   std::shared_ptr<FakeDiskTier::Knobs> knobs = std::make_shared<FakeDiskTier::Knobs>();
@@ -263,19 +276,27 @@ class Rig {
   std::int64_t computed = 0;  // Tokens that the kernel wrote.
 
  private:
+  // Where a chain's expected values begin: another salt or another model has other bytes for the same tokens.
+  std::uint64_t beginning(std::string_view salt) const {
+    std::uint64_t h = 1;
+    for (const std::string_view text : {std::string_view(options_.k_type), salt})
+      for (const char c : text) h = mix(h, static_cast<unsigned char>(c));
+    return h;
+  }
+  std::uint64_t first_state(const Run& r, LayerIndex layer) const { return beginning(r.salt) + layer.v; }
   static bool recurrent(const model::CacheGroup& group) { return group.kind == model::CacheGroup::Kind::checkpoint; }
   static std::uint64_t next_state(std::uint64_t state, TokenId id) {
     return mix(state, static_cast<std::uint64_t>(id) + 77);
   }
   void extend_hash(Run& r) const {
-    std::uint64_t h = r.hash.empty() ? 1 : r.hash.back();
+    std::uint64_t h = r.hash.empty() ? beginning(r.salt) : r.hash.back();
     for (std::size_t i = r.hash.size(); i < r.tokens.size(); ++i)
       r.hash.push_back(h = mix(h, static_cast<std::uint64_t>(r.tokens[i])));
     for (const auto& g : options_.groups)
       for (const auto& l : g.layers) {
         if (!recurrent(g)) continue;
         auto& states = r.states[l.layer.v];
-        if (states.empty()) states.push_back(l.layer.v);
+        if (states.empty()) states.push_back(first_state(r, l.layer));
         for (std::size_t i = states.size() - 1; i < r.tokens.size(); ++i)
           states.push_back(next_state(states[i], r.tokens[i]));
       }
@@ -294,7 +315,7 @@ class Rig {
       const auto length = static_cast<std::size_t>(store->length(*r.seq));
       ASSERT_EQ(runs[i].count, parts[i].second);
       ASSERT_EQ(runs[i].in == nullptr, length == 0);
-      std::uint64_t state = layer.layer.v;
+      std::uint64_t state = first_state(r, layer.layer);
       for (std::int64_t w = 0; runs[i].in && w < words; ++w) {
         std::uint64_t have = 0;
         std::memcpy(&have, runs[i].in + 8 * w, 8);
@@ -346,6 +367,7 @@ class Rig {
     }
   }
 
+  platform::FakeClock own_clock_;
   RigOptions options_;
 };
 

@@ -93,6 +93,31 @@ class ThreadReader final : public AsyncReader {
   std::vector<std::thread> threads_;
 };
 
+// Reads when its turn comes, in whatever order the turns say.
+class TurnReader final : public AsyncReader {
+ public:
+  explicit TurnReader(Turns& turns)
+      : turns_(turns), worker_(turns.add([this](std::uint64_t pick) { return take_turn(pick); })) {}
+  ~TurnReader() override { turns_.remove(worker_); }
+  void submit(std::span<ReadOp* const> ops) override { queue_.insert(queue_.end(), ops.begin(), ops.end()); }
+  std::string_view name() const override { return "turns"; }
+
+ private:
+  bool take_turn(std::uint64_t pick) {
+    if (queue_.empty()) return false;
+    const auto at = queue_.begin() + static_cast<std::ptrdiff_t>(pick % queue_.size());
+    ReadOp* op = *at;
+    queue_.erase(at);
+    Status status = read_now(*op);
+    op->sink->read_done(*op, std::move(status));
+    return true;
+  }
+
+  Turns& turns_;
+  std::vector<ReadOp*> queue_;
+  const std::uint64_t worker_;
+};
+
 // One thread owns the ring. Others put ops into a queue and ring an eventfd, whose pending read wakes that thread from
 // the same wait as the disk's completions do.
 class UringReader final : public AsyncReader {
@@ -266,6 +291,7 @@ class UringReader final : public AsyncReader {
 }  // namespace
 
 std::unique_ptr<AsyncReader> AsyncReader::create(const AsyncReadOptions& options) {
+  if (options.turns) return std::make_unique<TurnReader>(*options.turns);
   if (options.mode == AsyncReadOptions::Mode::automatic) {
     if (auto reader = UringReader::create(std::max(1u, options.depth))) return reader;
   }

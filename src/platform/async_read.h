@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "platform/file_system.h"
+#include "platform/turns.h"
 
 namespace lode::platform {
 
@@ -36,6 +37,8 @@ struct AsyncReadOptions {
   enum class Mode : std::uint8_t { automatic, threads } mode = Mode::automatic;
   unsigned depth = 64;   // Reads in flight with io_uring.
   unsigned threads = 4;  // Otherwise.
+  // Simulations: neither; reads are done in these turns, in any order. Outlives the reader.
+  Turns* turns = nullptr;
 };
 
 class AsyncReader {
@@ -45,7 +48,7 @@ class AsyncReader {
   virtual ~AsyncReader() = default;  // All ops must be done.
   // Starts the ops in this order. A short read is continued; one at the end of the file fails with io_error.
   virtual void submit(std::span<ReadOp* const> ops) = 0;
-  virtual std::string_view name() const = 0;  // "io_uring", "pread threads"
+  virtual std::string_view name() const = 0;  // "io_uring", "pread threads", "turns"
 };
 
 }  // namespace lode::platform

@@ -13,7 +13,8 @@ namespace stdfs = std::filesystem;
 struct FakeFileSystem::Inode {
   std::vector<std::byte> bytes, durable_bytes;
   std::int64_t modified_seconds = 0;
-  bool named = true;  // Counted in allocated_ while it has a name.
+  std::uint64_t identity = 0;  // Given when somebody asks.
+  bool named = true;           // Counted in allocated_ while it has a name.
   std::uint64_t allocated() const { return align_up(bytes.size(), kFileAlign); }
 };
 
@@ -93,16 +94,26 @@ class FakeFile final : public File {
 
 class FakeLock final : public FileLock {
  public:
-  FakeLock(FakeFileSystem& fs, stdfs::path path) : fs_(fs), path_(std::move(path)), generation_(fs.generation_) {}
+  FakeLock(FakeFileSystem& fs, stdfs::path path, std::uint64_t number)
+      : fs_(fs), path_(std::move(path)), number_(number) {}
   ~FakeLock() override {
     const std::lock_guard lock(fs_.mutex_);
-    if (generation_ == fs_.generation_) fs_.locked_.erase(path_);
+    if (mine()) fs_.locked_.erase(path_);
+  }
+  bool named() const override {
+    const std::lock_guard lock(fs_.mutex_);
+    return mine();
   }
 
  private:
+  bool mine() const {
+    const auto found = fs_.locked_.find(path_);
+    return found != fs_.locked_.end() && found->second == number_;
+  }
+
   FakeFileSystem& fs_;
   const stdfs::path path_;
-  const std::uint64_t generation_;
+  const std::uint64_t number_;  // No other lock has it, of whatever process or time.
 };
 
 FakeFileSystem::FakeFileSystem() {
@@ -114,7 +125,9 @@ int FakeFileSystem::begin_op() {
   const std::uint64_t n = ops_++;
   if (n == crash_op_) crashed_ = true;
   if (crashed_) return EIO;
-  return n >= fail_from_ && n < fail_to_ ? fail_error_ : 0;
+  const bool fails = n >= fail_from_ && n < fail_to_;
+  failures_ += fails;
+  return fails ? fail_error_ : 0;
 }
 
 bool FakeFileSystem::has_folder(const stdfs::path& folder) const {
@@ -190,6 +203,7 @@ Status FakeFileSystem::unlink(const stdfs::path& path) {
   allocated_ -= found->second->allocated();
   found->second->named = false;
   names_.erase(found);
+  locked_.erase(path);
   return {};
 }
 
@@ -248,9 +262,9 @@ Result<std::unique_ptr<FileLock>> FakeFileSystem::lock(const stdfs::path& path) 
   if (const int error = begin_op()) return errno_status(error, "lock", path);
   if (lock_error_ != 0) return errno_status(lock_error_, "lock", path);
   if (!has_folder(path.parent_path())) return errno_status(ENOENT, "lock", path);
-  if (!locked_.insert(path).second) return errno_status(EAGAIN, "lock", path);
+  if (!locked_.emplace(path, locks_ + 1).second) return errno_status(EAGAIN, "lock", path);
   if (!names_.contains(path)) names_.emplace(path, std::make_shared<Inode>());
-  return std::unique_ptr<FileLock>(std::make_unique<FakeLock>(*this, path));
+  return std::unique_ptr<FileLock>(std::make_unique<FakeLock>(*this, path, ++locks_));
 }
 
 Result<DiskSpace> FakeFileSystem::space(const stdfs::path& folder) {
@@ -342,7 +356,7 @@ void FakeFileSystem::vanish(const stdfs::path& folder) {
   std::erase_if(names_, [&](const auto& entry) { return under(entry.first); });
   std::erase_if(durable_names_, [&](const auto& entry) { return under(entry.first); });
   std::erase_if(folders_, under);
-  std::erase_if(locked_, under);
+  std::erase_if(locked_, [&](const auto& entry) { return under(entry.first); });
 }
 
 void FakeFileSystem::set_total_bytes(std::uint64_t bytes) {
@@ -370,6 +384,14 @@ std::optional<std::vector<std::byte>> FakeFileSystem::contents(const stdfs::path
   const auto found = names_.find(path);
   if (found == names_.end()) return std::nullopt;
   return found->second->bytes;
+}
+
+std::uint64_t FakeFileSystem::identity(const stdfs::path& path) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = names_.find(path);
+  if (found == names_.end()) return 0;
+  if (found->second->identity == 0) found->second->identity = ++identities_;
+  return found->second->identity;
 }
 
 void FakeFileSystem::set_contents(const stdfs::path& path, std::vector<std::byte> bytes) {

@@ -44,6 +44,7 @@ class FakeFileSystem final : public FileSystem {
   // until restart().
   void crash_at(std::uint64_t n, std::uint64_t seed);
   bool crashed() const;
+  std::uint64_t failures() const { return failures_; }  // Operations that fail_at has made fail.
   enum class Lose : std::uint8_t {
     nothing,   // The process was killed: the kernel has everything.
     unsynced,  // Power loss: everything that was not synced.
@@ -62,9 +63,12 @@ class FakeFileSystem final : public FileSystem {
   // The bytes of a file, to look at and to damage; nullopt: absent.
   std::optional<std::vector<std::byte>> contents(const std::filesystem::path& path) const;
   void set_contents(const std::filesystem::path& path, std::vector<std::byte> bytes);
+  // Tells a file from another one that had its name before; 0: absent.
+  std::uint64_t identity(const std::filesystem::path& path) const;
   // Paths of all files under `folder`, sorted.
   std::vector<std::filesystem::path> files(const std::filesystem::path& folder) const;
   std::uint64_t allocated_bytes(const std::filesystem::path& folder) const;
+  std::uint64_t allocated_now() const { return total_allocated(); }  // Of all files.
   std::uint64_t peak_allocated_bytes() const { return peak_allocated_; }
   void reset_peak() { peak_allocated_ = total_allocated(); }
 
@@ -83,12 +87,15 @@ class FakeFileSystem final : public FileSystem {
 
   mutable std::mutex mutex_;  // Guards everything below.
   std::map<std::filesystem::path, Node> names_, durable_names_;
-  std::set<std::filesystem::path> folders_;  // Made folders; always durable.
-  std::set<std::filesystem::path> locked_;
+  std::set<std::filesystem::path> folders_;                // Made folders; always durable.
+  std::map<std::filesystem::path, std::uint64_t> locked_;  // And the lock's number.
+  std::uint64_t locks_ = 0;                                // Given out.
+  mutable std::uint64_t identities_ = 0;
   std::uint64_t generation_ = 0;  // Restarts; handles of earlier ones are dead.
   std::uint64_t ops_ = 0;
   std::uint64_t fail_from_ = ~0ull, fail_to_ = 0;  // [from, to)
   int fail_error_ = 0;
+  std::uint64_t failures_ = 0;
   std::uint64_t crash_op_ = ~0ull;
   bool crashed_ = false;
   std::mt19937_64 random_;

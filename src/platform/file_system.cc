@@ -93,13 +93,19 @@ class RealFile final : public File {
 
 class RealLock final : public FileLock {
  public:
-  explicit RealLock(int fd) : fd_(fd) {}
+  RealLock(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
   ~RealLock() override { ::close(fd_); }  // Closing the last descriptor of the open file drops its flock.
   RealLock(const RealLock&) = delete;
   RealLock& operator=(const RealLock&) = delete;
+  bool named() const override {
+    struct stat locked, found;
+    return ::fstat(fd_, &locked) == 0 && ::stat(path_.c_str(), &found) == 0 && locked.st_ino == found.st_ino &&
+           locked.st_dev == found.st_dev;
+  }
 
  private:
   int fd_;
+  std::filesystem::path path_;
 };
 
 class RealFileSystem final : public FileSystem {
@@ -199,7 +205,7 @@ class RealFileSystem final : public FileSystem {
       ::close(fd);
       return errno_status(error, "lock", path);
     }
-    return std::unique_ptr<FileLock>(std::make_unique<RealLock>(fd));
+    return std::unique_ptr<FileLock>(std::make_unique<RealLock>(fd, path));
   }
 
   Result<DiskSpace> space(const std::filesystem::path& folder) override {

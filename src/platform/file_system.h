@@ -76,6 +76,9 @@ struct DiskSpace {
 class FileLock {
  public:
   virtual ~FileLock() = default;
+  // Whether the locked file still has its name. If not (somebody removed the folder), another process can lock the name
+  // too.
+  virtual bool named() const = 0;
 };
 
 class FileSystem {

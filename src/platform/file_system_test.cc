@@ -85,6 +85,22 @@ TEST_P(FileSystems, ALockHasOneHolder) {
   EXPECT_TRUE(fs_->lock(dir_ / "lock").ok());
 }
 
+TEST_P(FileSystems, ALockWhoseFileIsRemovedHasItsNameNoMore) {
+  const stdfs::path path = dir_ / "lock";
+  auto first = fs_->lock(path);
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE((*first)->named());
+  ASSERT_TRUE(fs_->unlink(path).ok());
+  EXPECT_FALSE((*first)->named());
+  auto second = fs_->lock(path);  // Another process, which makes the file again.
+  ASSERT_TRUE(second.ok());
+  EXPECT_TRUE((*second)->named());
+  EXPECT_FALSE((*first)->named());
+  first.value().reset();
+  EXPECT_TRUE((*second)->named()) << "the old lock took the new one with it";
+  EXPECT_EQ(fs_->lock(path).status().code(), Code::unavailable);
+}
+
 TEST_P(FileSystems, SpaceAndTruncate) {
   auto space = fs_->space(dir_);
   ASSERT_TRUE(space.ok());
