@@ -75,7 +75,6 @@ TEST(CliTest, WrongUsageIsTwo) {
   expect_one_line(lode({"fly"}), 2);
   expect_one_line(lode({"info"}), 2);
   expect_one_line(lode({"serve"}), 2);
-  expect_one_line(lode({"serve", "a.gguf", "b.gguf"}), 2);
   expect_one_line(lode({"info", "a.gguf", "--what"}), 2);
   expect_one_line(lode({"serve", "a.gguf", "--port", "70000"}), 2);
   expect_one_line(lode({"serve", "a.gguf", "-c", "-5"}), 2);
@@ -84,6 +83,12 @@ TEST(CliTest, WrongUsageIsTwo) {
   expect_one_line(lode({"serve", "a.gguf", "--load-mode", "magic"}), 2);
   expect_one_line(lode({"eval", "a.gguf"}), 2);
   expect_one_line(lode({"run", "a.gguf", "--json"}), 2);
+}
+
+TEST(CliTest, ServeOfSeveralModelsMissesOneAtOnce) {
+  const Outcome outcome = lode({"serve", "nowhere.gguf", "b.gguf"});
+  expect_one_line(outcome, 1);
+  EXPECT_NE(outcome.err.find("nowhere.gguf: no such model file"), std::string::npos) << outcome.err;
 }
 
 TEST(CliTest, FlagsOfLaterVersionsAreRefusedByName) {

@@ -138,7 +138,7 @@ TEST(Cipher, KeyFiles) {
 struct Sealed : Harness {
   Sealed() { config.cipher = cipher_of(1); }
   void store(std::span<const DiskBlock> chain) {
-    for (const GroupId group : {kFull, kWindow})
+    for (const GroupId group : {kFullGroup, kWindowGroup})
       for (std::size_t i = 0; i < chain.size(); i += 16)
         ASSERT_EQ(write(group, chain.subspan(i, std::min<std::size_t>(16, chain.size() - i))), WriteResult::queued);
     ASSERT_TRUE(tier->flush(kSoon));
@@ -151,8 +151,8 @@ TEST(Sealed, WhatWasWrittenIsReadBackAfterARestartWithAndWithoutTheLog) {
   const auto chain = make_chain(40, 1);
   h.store(chain);
   for (int restart = 0; restart < 4; ++restart) {
-    EXPECT_EQ(h.read(kFull, chain), 40u);
-    EXPECT_EQ(h.read(kWindow, chain), 40u);
+    EXPECT_EQ(h.read(kFullGroup, chain), 40u);
+    EXPECT_EQ(h.read(kWindowGroup, chain), 40u);
     h.expect_tidy();
     h.tier.reset();
     if (restart == 1) {
@@ -182,7 +182,7 @@ TEST(Sealed, NothingOnTheDiskIsReadable) {
         const auto ids = std::as_bytes(std::span(b.ids)).subspan(32, 16);
         found += std::search(bytes.begin(), bytes.end(), ids.begin(), ids.end()) != bytes.end();
         const AlignedBytes payload = aligned_bytes(12288);
-        fill_payload(b.key, kFull, payload.get(), 12288);
+        fill_payload(b.key, kFullGroup, payload.get(), 12288);
         const std::span part(payload.get() + 8192, 16);
         found += std::search(bytes.begin(), bytes.end(), part.begin(), part.end()) != bytes.end();
       }
@@ -224,7 +224,7 @@ TEST(Sealed, WhatWasForgedIsAMiss) {
   const auto chain = make_chain(16, 1);
   Sealed h;
   ASSERT_TRUE(h.open().ok());
-  ASSERT_EQ(h.write(kFull, chain), WriteResult::queued);
+  ASSERT_EQ(h.write(kFullGroup, chain), WriteResult::queued);
   ASSERT_TRUE(h.tier->flush(kSoon));
   const auto path = h.extents().at(0), log = h.own() / "index.log";
   const auto sound = *h.fake.contents(path);
@@ -237,7 +237,7 @@ TEST(Sealed, WhatWasForgedIsAMiss) {
     h.fake.set_contents(path, bytes);
     (void)h.fake.unlink(log);
     EXPECT_TRUE(h.open().ok());
-    const std::size_t read = h.read(kFull, chain);  // Checks bytes and ids of what came.
+    const std::size_t read = h.read(kFullGroup, chain);  // Checks bytes and ids of what came.
     EXPECT_TRUE(h.tier->flush(kSoon));
     return read;
   };
@@ -282,7 +282,7 @@ TEST(Sealed, WhatWasForgedIsAMiss) {
   h.fake.set_contents(log, records);
   ASSERT_TRUE(h.open().ok());
   EXPECT_EQ(h.tier->find(chain[0].key)->index, 0);
-  EXPECT_EQ(h.read(kFull, chain), 16u);
+  EXPECT_EQ(h.read(kFullGroup, chain), 16u);
   spdlog::set_level(spdlog::level::info);
 }
 
@@ -299,10 +299,10 @@ TEST(Sealed, AWrongKeyIsAMissThatIsSaidOnceAndHarmsNothing) {
       const Log log;
       h.config.cipher = another ? cipher_of(2) : nullptr;
       ASSERT_TRUE(h.open().ok());
-      EXPECT_EQ(h.contained(kFull, chain), 0u);
-      EXPECT_EQ(h.read(kFull, chain), 0u);
+      EXPECT_EQ(h.contained(kFullGroup, chain), 0u);
+      EXPECT_EQ(h.read(kFullGroup, chain), 0u);
       h.store(other);  // It works with what it writes itself.
-      EXPECT_EQ(h.read(kFull, other), 16u);
+      EXPECT_EQ(h.read(kFullGroup, other), 16u);
       EXPECT_EQ(h.tier->stats().files_set_aside, 0u);
       EXPECT_EQ(log.count("are encrypted"), 1);
       EXPECT_EQ(log.count(another ? "with another key" : "there is no --kv-key-file"), 1);
@@ -312,9 +312,9 @@ TEST(Sealed, AWrongKeyIsAMissThatIsSaidOnceAndHarmsNothing) {
     h.config.cipher = cipher_of(1);
     const Log log;
     ASSERT_TRUE(h.open().ok());
-    EXPECT_EQ(h.read(kFull, chain), 32u);
-    EXPECT_EQ(h.read(kWindow, chain), 32u);
-    EXPECT_EQ(h.contained(kFull, other), 0u);
+    EXPECT_EQ(h.read(kFullGroup, chain), 32u);
+    EXPECT_EQ(h.read(kWindowGroup, chain), 32u);
+    EXPECT_EQ(h.contained(kFullGroup, other), 0u);
     EXPECT_EQ(log.count("2 files in"), 2) << "those of the other key, and those without one";
     EXPECT_EQ(log.count("they are not encrypted"), 1);
   }
@@ -330,7 +330,7 @@ TEST(Sealed, TheQuotaHoldsOverKeys) {
     ASSERT_TRUE(h.open().ok());
     const auto chain = make_chain(48, key);
     h.store(chain);
-    EXPECT_EQ(h.read(kFull, chain), 48u);
+    EXPECT_EQ(h.read(kFullGroup, chain), 48u);
     h.expect_tidy();
   }
   spdlog::set_level(spdlog::level::info);

@@ -69,6 +69,10 @@ Result<std::vector<ModelEntry>> find_models(const std::vector<std::string>& argu
   for (const ModelEntry& entry : out) {
     if (!names.insert(entry.name).second)
       return Status::invalid(fmt::format("two models are named '{}': clients could not tell them apart", entry.name));
+    // One model alone is loaded at once, which says more. Of several, nobody would notice before a request names it.
+    std::error_code ignored;
+    if (out.size() > 1 && !fs::is_regular_file(entry.file, ignored))
+      return Status::not_found(fmt::format("{}: no such model file", entry.file.string()));
   }
   return out;
 }
