@@ -33,8 +33,9 @@ static inline __m256i pair_everywhere(const void* p) {
 
 // s[r][t] = f32(sum over d of q[r][d] k[d][t]) * f32(q_scales[r] * k_scales[t]), for 16 tokens.
 // q [pairs of dims, 6] pairs of codes, k and ahead [pairs, 32, 2], s [ROWS, 256].
+// Not inlined: with a caller's variables about, the compiler keeps sums in memory.
 template <int ROWS, Source SOURCE>
-static void scores_i16_kernel(const Int* q, const float* q_scales, const Int* k, const float* k_scales,
+[[gnu::noinline]] static void scores_i16_kernel(const Int* q, const float* q_scales, const Int* k, const float* k_scales,
                               const Int* ahead, std::int64_t pairs, float* s) {
   __m256i acc[ROWS][2];
 #pragma GCC unroll 6
@@ -112,7 +113,7 @@ static inline float weigh_i16_block(float* p, const float* v_scales, std::int64_
 // acc[r][x] = fma(f32(sum over the block's t of p[r][t] v[t][x]), the block's scale of r, acc[r][x]), for 16 dims x.
 // p [ROWS, 256] as weigh_i16_block leaves it, v and ahead [16 pairs of tokens, stride], acc [ROWS, 16].
 template <int ROWS, Source SOURCE>
-static void pv_i16_kernel(const float* p, std::int64_t block, const Int* v, const Int* ahead, std::int64_t stride,
+[[gnu::noinline]] static void pv_i16_kernel(const float* p, std::int64_t block, const Int* v, const Int* ahead, std::int64_t stride,
                           float* out) {
   __m256i acc[ROWS][2];
 #pragma GCC unroll 6
