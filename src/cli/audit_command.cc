@@ -57,11 +57,10 @@ Status run_on(AuditTarget& target, const Flags& flags, Progress& progress, Audit
 }
 
 Status audit_engine(const Flags& flags, Progress& progress, AuditReport& report) {
-  static const std::map<std::string, kernels::KvType> kTypes = {
-      {"f32", kernels::KvType::f32},
-      {"f16", kernels::KvType::f16},
-      {"i16", kernels::KvType::i16},
-      {"q8_0", kernels::KvType::q8_0}};
+  static const std::map<std::string, kernels::KvType> kTypes = {{"f32", kernels::KvType::f32},
+                                                                {"f16", kernels::KvType::f16},
+                                                                {"i16", kernels::KvType::i16},
+                                                                {"q8_0", kernels::KvType::q8_0}};
   const bool pair = flags.ctk->count() + flags.ctv->count() > 0;
   for (const std::string& type : flags.types) {
     AuditEngineOptions options = flags.engine;

@@ -185,7 +185,8 @@ TEST(AttentionI16, WeightsAtTheirBounds) {
     Runner runner(ops, 1);
     Sequence s(i16_case(1, 16, 16), 64, 6);
     std::fill(s.q.begin(), s.q.end(), 8.0f);
-    for (std::size_t t = 0; t < 64; ++t) std::fill_n(s.k.begin() + static_cast<std::ptrdiff_t>(t * 16), 16, t == 40 ? 8.0f : -8.0f);
+    for (std::size_t t = 0; t < 64; ++t)
+      std::fill_n(s.k.begin() + static_cast<std::ptrdiff_t>(t * 16), 16, t == 40 ? 8.0f : -8.0f);
     std::vector<float> out = runner.all(s, 64);
     for (std::size_t x = 0; x < 16; ++x) EXPECT_NEAR(out[63 * 16 + x], s.v[40 * 16 + x], 2e-4);
     std::fill(s.k.begin(), s.k.end(), 0.0f);
@@ -232,7 +233,8 @@ TEST(AttentionI16, LaterInfinitiesStayAway) {
 // Mean squared error of the last token's outputs against attention over unrounded K and V.
 double mean_error(Sequence& s, const std::vector<float>& out) {
   std::vector<std::vector<double>> k, v;
-  for (std::int64_t t = 0; t < s.tokens; ++t) k.push_back(input(s, Side::k, t, 0)), v.push_back(input(s, Side::v, t, 0));
+  for (std::int64_t t = 0; t < s.tokens; ++t)
+    k.push_back(input(s, Side::k, t, 0)), v.push_back(input(s, Side::v, t, 0));
   double sum = 0;
   for (std::int64_t h = 0; h < s.c.heads; ++h) {
     const Naive exact = naive(s, h, query(s, s.tokens - 1, h), k, v);
@@ -246,8 +248,8 @@ double mean_error(Sequence& s, const std::vector<float>& out) {
 
 // The reason to choose it: in f16's bytes (and a scale) it is nearer to unrounded K and V.
 TEST(AttentionI16, IsMoreAccurateThanF16) {
-  for (const Case& c : {Case{.heads = 4}, Case{.heads = 4, .k_dim = 128, .v_dim = 128}, Case{.heads = 4, .k_dim = 256, .v_dim = 256},
-                        Case{.heads = 4, .softcap = 4}}) {
+  for (const Case& c : {Case{.heads = 4}, Case{.heads = 4, .k_dim = 128, .v_dim = 128},
+                        Case{.heads = 4, .k_dim = 256, .v_dim = 256}, Case{.heads = 4, .softcap = 4}}) {
     double error[2] = {};
     for (unsigned seed = 0; seed < 8; ++seed) {
       for (const KvType type : {KvType::f16, kI16}) {

@@ -183,7 +183,7 @@ struct Naive {
   double norm = 0;  // The largest sum of |q k|.
 };
 inline Naive naive(const Sequence& s, std::int64_t head, const std::vector<double>& q,
-            const std::vector<std::vector<double>>& k, const std::vector<std::vector<double>>& v) {
+                   const std::vector<std::vector<double>>& k, const std::vector<std::vector<double>>& v) {
   const Case& c = s.c;
   Naive r;
   double top = c.sinks ? s.sinks[static_cast<std::size_t>(head)] : -1e30;

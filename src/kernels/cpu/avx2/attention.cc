@@ -93,7 +93,8 @@ Tile make_tile(const Stream& stream, int thread, const AttentionArgs& args, cons
   tile.o = take(micro * tile.v_pad);
   tile.q = take(micro * args.layer.k_dim);  // Of pairs of an odd dim, half as much and a little: at least one dim.
   constexpr std::int64_t kNumbers = kTileRows + 8;  // Vectors may run past the last row.
-  for (float** p : {&tile.m, &tile.l, &tile.span_m, &tile.span_l, &tile.a, &tile.b, &tile.q_scales}) *p = take(kNumbers);
+  for (float** p : {&tile.m, &tile.l, &tile.span_m, &tile.span_l, &tile.a, &tile.b, &tile.q_scales})
+    *p = take(kNumbers);
   tile.begin = reinterpret_cast<std::int32_t*>(take(kNumbers));
   tile.end = reinterpret_cast<std::int32_t*>(take(kNumbers));
   return tile;

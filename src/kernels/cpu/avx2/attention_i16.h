@@ -1,6 +1,6 @@
 // The inner loops of AVX2 attention over K and V in i16: scores, P in whole numbers, PV (docs/numerics.md, "K and V in
-// i16"). Sums are whole and below 2^30 in any order, so that one vpmaddwd takes a pair of dims of 8 tokens (K) or a pair
-// of tokens of 8 dims (V), twice what an fma takes. Owns nothing. Only for avx2/attention.cc.
+// i16"). Sums are whole and below 2^30 in any order, so that one vpmaddwd takes a pair of dims of 8 tokens (K) or a
+// pair of tokens of 8 dims (V), twice what an fma takes. Owns nothing. Only for avx2/attention.cc.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ static inline __m256i pair_everywhere(const void* p) {
 // q [pairs of dims, 6] pairs of codes, k and ahead [pairs, 32, 2], s [ROWS, 256].
 // Not inlined: with a caller's variables about, the compiler keeps sums in memory.
 template <int ROWS, Source SOURCE>
-[[gnu::noinline]] static void scores_i16_kernel(const Int* q, const float* q_scales, const Int* k, const float* k_scales,
-                              const Int* ahead, std::int64_t pairs, float* s) {
+[[gnu::noinline]] static void scores_i16_kernel(const Int* q, const float* q_scales, const Int* k,
+                                                const float* k_scales, const Int* ahead, std::int64_t pairs, float* s) {
   __m256i acc[ROWS][2];
 #pragma GCC unroll 6
   for (int r = 0; r < ROWS; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_si256();
@@ -85,8 +85,7 @@ static inline float weigh_i16_block(float* p, const float* v_scales, std::int64_
   const std::int64_t t = block * kBlockTokens;
   __m256 w[4];
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i)
-    w[i] = _mm256_mul_ps(_mm256_loadu_ps(p + t + 8 * i), _mm256_loadu_ps(v_scales + 8 * i));
+  for (int i = 0; i < 4; ++i) w[i] = _mm256_mul_ps(_mm256_loadu_ps(p + t + 8 * i), _mm256_loadu_ps(v_scales + 8 * i));
   if (t < begin || t + kBlockTokens > end) {
     for (int i = 0; i < 4; ++i) w[i] = _mm256_and_ps(w[i], lanes_in_range(t + 8 * i, begin, end));
   }
@@ -113,8 +112,8 @@ static inline float weigh_i16_block(float* p, const float* v_scales, std::int64_
 // acc[r][x] = fma(f32(sum over the block's t of p[r][t] v[t][x]), the block's scale of r, acc[r][x]), for 16 dims x.
 // p [ROWS, 256] as weigh_i16_block leaves it, v and ahead [16 pairs of tokens, stride], acc [ROWS, 16].
 template <int ROWS, Source SOURCE>
-[[gnu::noinline]] static void pv_i16_kernel(const float* p, std::int64_t block, const Int* v, const Int* ahead, std::int64_t stride,
-                          float* out) {
+[[gnu::noinline]] static void pv_i16_kernel(const float* p, std::int64_t block, const Int* v, const Int* ahead,
+                                            std::int64_t stride, float* out) {
   __m256i acc[ROWS][2];
 #pragma GCC unroll 6
   for (int r = 0; r < ROWS; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_si256();

@@ -27,8 +27,7 @@ void round_all(const float* x, std::int64_t dim, float inverse, std::int16_t* co
   }
   const __m256 inverse8 = _mm256_set1_ps(inverse);
   std::int64_t d = 0;
-  for (; d + 16 <= dim; d += 16)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + d), codes16(x + d, inverse8));
+  for (; d + 16 <= dim; d += 16) _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + d), codes16(x + d, inverse8));
   for (; d < dim; ++d) codes[d] = code1(x[d], inverse);
 }
 

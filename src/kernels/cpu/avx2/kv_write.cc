@@ -148,8 +148,7 @@ void write_k_side(const Piece& piece, std::int64_t h, const float* k) {
       return write_k_q8(k, stride, piece.count, k_dim, reinterpret_cast<std::int8_t*>(to) + at,
                         scales + h * kv_groups(k_dim) * kBlockTokens + piece.t);
     }
-    case KvType::i16:
-      return write_k_i16(k, stride, piece.count, k_dim, i16_k(layer, piece.block, h), piece.t);
+    case KvType::i16: return write_k_i16(k, stride, piece.count, k_dim, i16_k(layer, piece.block, h), piece.t);
   }
 }
 
@@ -165,8 +164,7 @@ void write_v_side(const Piece& piece, std::int64_t h, const float* v) {
       return write_v_q8(v, stride, piece.count, v_dim, reinterpret_cast<std::int8_t*>(to) + row * v_dim,
                         scales + row * kv_groups(v_dim));
     }
-    case KvType::i16:
-      return write_v_i16(v, stride, piece.count, v_dim, i16_v(layer, piece.block, h), piece.t);
+    case KvType::i16: return write_v_i16(v, stride, piece.count, v_dim, i16_v(layer, piece.block, h), piece.t);
   }
 }
 

@@ -106,7 +106,8 @@ static inline Tile make_tile(const Stream& stream, int thread, const AttentionAr
   tile.s = take(micro * kSpanTokens);
   tile.o = take(micro * tile.v_pad);
   tile.q = take(micro * args.layer.k_dim);
-  for (float** p : {&tile.m, &tile.l, &tile.span_m, &tile.span_l, &tile.a, &tile.b, &tile.q_scales}) *p = take(kNumbers);
+  for (float** p : {&tile.m, &tile.l, &tile.span_m, &tile.span_l, &tile.a, &tile.b, &tile.q_scales})
+    *p = take(kNumbers);
   tile.begin = reinterpret_cast<std::int32_t*>(take(kNumbers));
   tile.end = reinterpret_cast<std::int32_t*>(take(kNumbers));
   return tile;

@@ -53,8 +53,9 @@ struct I16Scale {
 I16Scale i16_norm_scale(float sum_of_squares);
 // From the largest magnitude of a head of V, a NaN counting as the largest.
 I16Scale i16_top_scale(float amax);
-// From the sum L of a block's weights: code = round_even(f32(w * inverse)), all 0 where `inverse` is 0. A sum of products
-// then counts `scale` each, from the sum of the codes: were it L / kI16Whole, equal weights would all err the same way.
+// From the sum L of a block's weights: code = round_even(f32(w * inverse)), all 0 where `inverse` is 0. A sum of
+// products then counts `scale` each, from the sum of the codes: were it L / kI16Whole, equal weights would all err the
+// same way.
 static inline float i16_weight_inverse(float sum) {
   return sum >= kI16TinyWeight && sum <= 0x1.fffffep127f ? kI16Whole / sum : 0;
 }
