@@ -23,12 +23,14 @@ static inline __m256i pair_everywhere(const void* p) {
   return _mm256_set1_epi32(pair);
 }
 
-// sums[0] and [1] += pairs times v0 and v1. The sums stay in their registers: left alone, the compiler first computes
-// all products of a step and then adds them up, through spilled registers.
+// sum += a, in place: left to itself, the compiler first computes all products of a step and then adds them up, through
+// spilled registers, or moves every sum once a step.
+[[gnu::always_inline]] static inline void add_in_place(__m256i& sum, __m256i a) {
+  asm volatile("vpaddd %1, %0, %0" : "+x"(sum) : "x"(a));
+}
 [[gnu::always_inline]] static inline void add_pairs(__m256i (&sums)[2], __m256i pairs, __m256i v0, __m256i v1) {
-  sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(pairs, v0));
-  sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(pairs, v1));
-  asm volatile("" : "+x"(sums[0]), "+x"(sums[1]));
+  add_in_place(sums[0], _mm256_madd_epi16(pairs, v0));
+  add_in_place(sums[1], _mm256_madd_epi16(pairs, v1));
 }
 
 // s[r][t] = f32(sum over d of q[r][d] k[d][t]) * f32(q_scales[r] * k_scales[t]), for 16 tokens.
