@@ -8,6 +8,7 @@
 
 #include "harness.h"
 #include "kernel_work.h"
+#include "kernels/kernels.h"
 
 namespace {
 
@@ -26,8 +27,9 @@ constexpr Shape kShapes[] = {
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const Shape& s : kShapes) {
-    for (const KvType type : {KvType::f16, KvType::q8_0}) {
-      const std::string suffix = std::string("/") + s.name + (type == KvType::f16 ? "/f16" : "/q8_0");
+    for (const KvType type : {KvType::f16, KvType::i16, KvType::q8_0}) {
+      const std::string suffix =
+          std::string("/") + s.name + "/" + std::string(kernels::kv_format_name(type)).substr(0, 4);
       AttentionShape shape{s.heads, s.kv_heads, s.dim, s.window, type};
       for (const auto& [tokens, threads] : {std::pair<std::int64_t, int>{512, 1}, {512, 2}, {32, 2}}) {
         shape.tokens = tokens;

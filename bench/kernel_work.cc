@@ -226,6 +226,7 @@ std::int64_t AttentionShape::side_bytes() const {
     case KvType::f32: return 4 * values;
     case KvType::f16: return 2 * values;
     case KvType::q8_0: return values + 2 * kernels::kBlockTokens * kv_heads * kernels::kv_groups(dim);
+    case KvType::i16: return 2 * values + 4 * kernels::kBlockTokens * kv_heads;
   }
   return 0;
 }

@@ -33,6 +33,16 @@ def test_golden_logits_of_q8_0(shared_data, workdir, name, types):
     assert nmse <= 4e-4, f'{name}: NMSE {nmse:.3g}'
 
 
+@pytest.mark.parametrize('name', GOLDENS)
+def test_golden_logits_of_i16(shared_data, workdir, name):
+    """Nearer to the reference (8.0e-8 and 1.6e-7) than f16 is (3.5e-7 and 3.9e-7)."""
+    ids = json.loads((shared_data / 'arch' / f'{name}.tokens.json').read_text())
+    wanted = np.load(shared_data / 'arch' / f'{name}.logits.npy').astype(np.float64)
+    found = logits(shared_data / 'arch' / f'{name}.gguf', ids, workdir, '-ctk', 'i16', '-ctv', 'i16').astype(np.float64)
+    nmse = ((found - wanted) ** 2).sum() / (wanted ** 2).sum()
+    assert nmse <= 3e-7, f'{name}: NMSE {nmse:.3g}'
+
+
 def test_golden_notices_a_wrong_context(shared_data, workdir):
     """The goldens can fail: other ids in the first half change the later logits by far more than the tolerance."""
     ids = json.loads((shared_data / 'arch' / 'llama.tokens.json').read_text())
@@ -65,7 +75,8 @@ CHUNKS = [['-t', 2, '--chunk', 64]] + [['-t', 2, '--chunk', c] for c in (1, 31, 
 
 
 @pytest.mark.parametrize('name', ['llama', 'gemma3'])
-@pytest.mark.parametrize('types', [('f16', 'f16'), ('f32', 'f32'), ('q8_0', 'q8_0'), ('q8_0', 'f16')], ids='-'.join)
+@pytest.mark.parametrize('types', [('f16', 'f16'), ('f32', 'f32'), ('q8_0', 'q8_0'), ('q8_0', 'f16'), ('i16', 'i16')],
+                         ids='-'.join)
 def test_bits_of_tiny_models(shared_data, workdir, name, types):
     """600 tokens: more than one chunk of 512, two spans of attention and many windows of 32."""
     ids = some_ids(600, 128, 5)

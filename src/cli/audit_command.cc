@@ -57,8 +57,10 @@ Status run_on(AuditTarget& target, const Flags& flags, Progress& progress, Audit
 }
 
 Status audit_engine(const Flags& flags, Progress& progress, AuditReport& report) {
-  static const std::map<std::string, kernels::KvType> kTypes = {
-      {"f32", kernels::KvType::f32}, {"f16", kernels::KvType::f16}, {"q8_0", kernels::KvType::q8_0}};
+  static const std::map<std::string, kernels::KvType> kTypes = {{"f32", kernels::KvType::f32},
+                                                                {"f16", kernels::KvType::f16},
+                                                                {"i16", kernels::KvType::i16},
+                                                                {"q8_0", kernels::KvType::q8_0}};
   const bool pair = flags.ctk->count() + flags.ctv->count() > 0;
   for (const std::string& type : flags.types) {
     AuditEngineOptions options = flags.engine;
@@ -145,7 +147,7 @@ void add_audit_command(CLI::App& app) {
   command.add_option("--types", flags->types, "KV types to audit; -ctk and -ctv audit that pair instead")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"f32", "f16", "q8_0"}))
+      ->check(CLI::IsMember({"f32", "f16", "i16", "q8_0"}))
       ->capture_default_str();
   command.add_flag("--damage", flags->damage,
                    "Alter one stored block past its checksum first: the verdict must be WRONG, or the exit code is 1");

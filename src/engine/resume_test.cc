@@ -173,13 +173,13 @@ TEST_P(ResumeTest, DISABLED_FiftyRandomSplitsEqualTheUninterruptedRun) {
 
 std::string name_of(const ::testing::TestParamInfo<ResumeTest::ParamType>& info) {
   const auto& [family, type] = info.param;
-  return fmt::format("{}_{}", family, type == kernels::KvType::f16 ? "f16" : "q8_0");
+  return fmt::format("{}_{}", family, std::string(kernels::kv_format_name(type)).substr(0, 4));
 }
-INSTANTIATE_TEST_SUITE_P(Families, ResumeTest,
-                         ::testing::Combine(::testing::Values("llama", "gemma3", "qwen2", "qwen3", "qwen3moe", "qwen35",
-                                                              "qwen35moe"),
-                                            ::testing::Values(kernels::KvType::f16, kernels::KvType::q8_0)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Families, ResumeTest,
+    ::testing::Combine(::testing::Values("llama", "gemma3", "qwen2", "qwen3", "qwen3moe", "qwen35", "qwen35moe"),
+                       ::testing::Values(kernels::KvType::f16, kernels::KvType::q8_0, kernels::KvType::i16)),
+    name_of);
 
 }  // namespace
 }  // namespace lode::engine

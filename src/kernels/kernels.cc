@@ -42,6 +42,7 @@ std::string_view kv_format_name(KvType type) {
     case KvType::f32: return "f32";
     case KvType::f16: return "f16";
     case KvType::q8_0: return "q8_0+wht";
+    case KvType::i16: return "i16";
   }
   return "?";
 }

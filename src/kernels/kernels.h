@@ -85,7 +85,11 @@ enum class Activation : std::uint8_t { silu, gelu_tanh, sigmoid };
 // q8_0 stores a rotated K or V (docs/numerics.md) as int8 values in the shapes of KvLayer and, after those of all
 // heads, f16 scales, one for 32 consecutive values along the dim: K's [kv_head][kv_groups(k_dim)][32 tokens], V's
 // [kv_head][32 tokens][kv_groups(v_dim)]. A dim that is no multiple of 32 ends in a shorter group.
-enum class KvType : std::uint8_t { f32, f16, q8_0 };
+//
+// i16 (CPU only) stores int16 values and one f32 scale for a token and head, pairs of what is summed over side by side:
+// K is [kv_head][k_dim / 2][32 tokens][2 dims], V is [kv_head][16 token pairs][v_dim][2 tokens], an odd dim counting as
+// the next even one; after the values of all heads follow the scales, [kv_head][32 tokens] on either side.
+enum class KvType : std::uint8_t { f32, f16, q8_0, i16 };
 inline constexpr std::int64_t kBlockTokens = 32;
 inline constexpr std::int64_t kSpanTokens = 256;
 inline constexpr std::int64_t kKvGroup = 32;  // Values that share a scale in q8_0.
@@ -101,6 +105,13 @@ static inline std::int64_t kv_groups(std::int64_t dim) {
 // Bytes from a q8_0 side's offset to its scales: the values of all heads lie before them.
 static inline std::int64_t kv_scales_offset(std::int64_t kv_heads, std::int64_t dim) {
   return kv_heads * dim * kBlockTokens;
+}
+// The dim that i16 stores, and the bytes from an i16 side's offset to its scales.
+static inline std::int64_t kv_even(std::int64_t dim) {
+  return (dim + 1) / 2 * 2;
+}
+static inline std::int64_t kv_i16_scales_offset(std::int64_t kv_heads, std::int64_t dim) {
+  return kv_heads * kv_even(dim) * kBlockTokens * 2;
 }
 // The name of everything that decides the bytes of a type, for the KV root key. Not the type's own name where a
 // rotation goes with it: another rotation has another name.

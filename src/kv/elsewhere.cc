@@ -40,8 +40,8 @@ std::vector<StoredElsewhere> find_elsewhere(platform::FileSystem& fs, const std:
   const auto top = fs.list(dir);
   if (!top.ok()) return out;
   std::vector<std::pair<std::string, std::string>> types = {{here.k_type, here.v_type}};
-  for (const KvType k : {KvType::f16, KvType::q8_0, KvType::f32})
-    for (const KvType v : {KvType::f16, KvType::q8_0, KvType::f32})
+  for (const KvType k : {KvType::f16, KvType::q8_0, KvType::i16, KvType::f32})
+    for (const KvType v : {KvType::f16, KvType::q8_0, KvType::i16, KvType::f32})
       types.emplace_back(kernels::kv_format_name(k), kernels::kv_format_name(v));
   std::size_t folders = 0;
   for (const auto& entry : *top) {

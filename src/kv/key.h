@@ -25,7 +25,7 @@ struct BlockKey {
 // What the root of every chain hashes, each field tagged and length-prefixed, so that no two fields can be confused.
 struct RootInputs {
   std::array<std::uint8_t, 32> model_fingerprint{};
-  std::string k_type, v_type;  // kernels::kv_format_name: "f16", "q8_0+wht"
+  std::string k_type, v_type;  // kernels::kv_format_name: "f16", "q8_0+wht", "i16"
   std::string numerics_id;     // kernels::Table::numerics_id
   std::string placement;       // "cpu"
   std::string rope;            // The resolved rope factors, as the model prints them.

@@ -7,12 +7,13 @@ namespace {
 constexpr std::int64_t kTokens = kernels::kBlockTokens;
 
 // Bytes of one head's `dim` x 32 values (or 32 x `dim`: the size does not depend on the order). q8_0 stores int8 values
-// and one f16 scale for 32 of them along `dim`, for every token.
+// and one f16 scale for 32 of them along `dim`, for every token; i16 stores int16 values and one f32 scale a token.
 std::int64_t head_bytes(kernels::KvType type, std::int64_t dim) {
   switch (type) {
     case kernels::KvType::f32: return dim * kTokens * 4;
     case kernels::KvType::f16: return dim * kTokens * 2;
     case kernels::KvType::q8_0: return dim * kTokens + (dim + 31) / 32 * kTokens * 2;
+    case kernels::KvType::i16: return kernels::kv_even(dim) * kTokens * 2 + kTokens * 4;
   }
   return 0;
 }

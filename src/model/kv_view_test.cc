@@ -39,7 +39,10 @@ TEST(BlockLayout, OtherTypesHaveTheirOwnSizes) {
   const BlockLayout q8 = block_layout(two_layers(), KvType::q8_0, KvType::q8_0);
   EXPECT_EQ(q8.slices[0].kv.v_offset, 256 * 32 + 256 / 32 * 32 * 2);  // int8 [256][32], f16 [8][32]
   EXPECT_EQ(q8.slices[1].kv.v_offset - q8.slices[1].offset, 3 * (64 * 32 + 2 * 32 * 2));
-  for (const auto& layout : {f32, q8})
+  const BlockLayout i16 = block_layout(two_layers(), KvType::i16, KvType::i16);
+  EXPECT_EQ(i16.slices[0].kv.v_offset, 256 * 32 * 2 + 32 * 4);  // int16 [128][32][2], f32 [32]
+  EXPECT_EQ(i16.slices[1].kv.v_offset - i16.slices[1].offset, 3 * (64 * 32 * 2 + 32 * 4));
+  for (const auto& layout : {f32, q8, i16})
     for (const auto& s : layout.slices) {
       EXPECT_EQ(s.offset % kSliceAlign, 0);
       EXPECT_EQ(s.bytes % kSliceAlign, 0);

@@ -652,6 +652,11 @@ std::uint64_t sequence_bytes(const ModelFacts& facts, kernels::KvType k_type, ke
 
 Result<Plan> make(const Hardware& hardware, const ModelFacts& facts, const Options& options) {
   LODE_CHECK(facts.workspace_bytes);
+  using kernels::KvType;
+  if (options.card && (options.k_type == KvType::i16 || options.v_type == KvType::i16)) {
+    return Status::invalid("K and V in i16 are for the CPU; " + options.card->name +
+                           " takes -ctk and -ctv f16, q8_0 or f32 (or leave the card out with -ngl 0)");
+  }
   return Planner(hardware, facts, options).run();
 }
 

@@ -527,6 +527,18 @@ TEST(PlanCard, EightGiBAndALongContextNeedNoOtherOption) {
   EXPECT_EQ(json["vram"].size(), plan->card_lines.size());
 }
 
+TEST(PlanCard, RefusesI16) {
+  for (const bool k : {true, false}) {
+    Options o = on_card(24 * kGiB);
+    (k ? o.k_type : o.v_type) = kernels::KvType::i16;
+    const auto plan = make(machine(32 * kGiB), qwen8b(), o);
+    ASSERT_FALSE(plan.ok());
+    expect_has(plan.status().message(), {"i16", "a card", "-ctk and -ctv f16, q8_0 or f32", "-ngl 0"});
+    o.card.reset();
+    EXPECT_TRUE(make(machine(32 * kGiB), qwen8b(), o).ok());
+  }
+}
+
 TEST(PlanCard, TheDefaultContextStaysOnTheCard) {
   const auto plan = make(machine(64 * kGiB), qwen8b(), on_card(12 * kGiB));
   ASSERT_TRUE(plan.ok()) << plan.status().message();

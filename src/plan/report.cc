@@ -27,6 +27,7 @@ std::string_view kv_type_name(kernels::KvType type) {
     case kernels::KvType::f32: return "f32";
     case kernels::KvType::f16: return "f16";
     case kernels::KvType::q8_0: return "q8_0";
+    case kernels::KvType::i16: return "i16";
   }
   return "?";
 }

@@ -9,9 +9,12 @@
 #include "kernels/cpu/generic/attention.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/status.h"
+#include "kernels/cpu/avx2/attention_i16.h"
 #include "kernels/cpu/avx2/attention_kernels.h"
+#include "kernels/cpu/avx2/kv_i16.h"
 #include "kernels/cpu/avx2/kv_q8.h"
 #include "kernels/cpu/ops.h"
 
@@ -36,7 +39,7 @@ struct Tile {
   std::int64_t v_pad;      // v_dim rounded up to 16.
   std::int64_t last_span;  // The last that this tile goes on to on this thread.
   // In scratch:
-  float* q;                        // [rows / 6, k_dim, 6], scaled, and rotated where K is
+  float* q;                        // [rows / 6, k_dim, 6], scaled, and rotated where K is; q_pairs
   float* s;                        // [rows, 256]
   float* o;                        // [rows, v_pad]
   float* k_panel;                  // [k_dim, 16]
@@ -45,8 +48,14 @@ struct Tile {
   float* scales;                   // [groups of 32 dims, 32]: the scales of one block's q8_0 K or V
   float *m, *l;                    // [rows] running
   float *span_m, *span_l, *a, *b;  // [rows] of the current span; merge factors
+  float* q_scales;                 // [rows] where K is i16
   std::int32_t *begin, *end;       // [rows] visible tokens of the current span; equal: none
 
+  // Where K is i16, in the place of q: [rows / 6, pairs of dims, 6] pairs of codes.
+  Int* q_pairs(int r) const {
+    const std::int64_t pairs = kv_even(args->layer.k_dim) / 2;
+    return reinterpret_cast<Int*>(q) + (r / kMicroRows * pairs * kMicroRows + r % kMicroRows) * 2;
+  }
   std::int64_t position(int r) const { return run->first_position + (row0 + r) / group; }
   std::int64_t head(int r) const { return kv_head * group + (row0 + r) % group; }
   // Row of q and out, [n * heads].
@@ -82,12 +91,23 @@ Tile make_tile(const Stream& stream, int thread, const AttentionArgs& args, cons
   tile.scales = take(kv_groups(std::max(args.layer.k_dim, args.layer.v_dim)) * kKvGroup);
   tile.s = take(micro * kSpanTokens);
   tile.o = take(micro * tile.v_pad);
-  tile.q = take(micro * args.layer.k_dim);
+  tile.q = take(micro * args.layer.k_dim);  // Of pairs of an odd dim, half as much and a little: at least one dim.
   constexpr std::int64_t kNumbers = kTileRows + 8;  // Vectors may run past the last row.
-  for (float** p : {&tile.m, &tile.l, &tile.span_m, &tile.span_l, &tile.a, &tile.b}) *p = take(kNumbers);
+  for (float** p : {&tile.m, &tile.l, &tile.span_m, &tile.span_l, &tile.a, &tile.b, &tile.q_scales})
+    *p = take(kNumbers);
   tile.begin = reinterpret_cast<std::int32_t*>(take(kNumbers));
   tile.end = reinterpret_cast<std::int32_t*>(take(kNumbers));
   return tile;
+}
+
+// `row`: a query times its scale.
+void load_query_i16(Tile& tile, int r, const float* row) {
+  const std::int64_t k_dim = tile.args->layer.k_dim;
+  Int codes[kI16DimMax + 1];
+  tile.q_scales[r] = quantize_k_i16(row, k_dim, codes);
+  codes[k_dim] = 0;  // The partner of an odd dim's last.
+  Int* to = tile.q_pairs(r);
+  for (std::int64_t d = 0; d < k_dim; d += 2) std::memcpy(to + d * kMicroRows, codes + d, 4);
 }
 
 void load_queries(Tile& tile) {
@@ -96,6 +116,10 @@ void load_queries(Tile& tile) {
   for (int r = 0; r < tile.rows; ++r) {
     const float* q = tile.args->q + tile.batch_row(r) * k_dim;
     for (std::int64_t d = 0; d < k_dim; ++d) row[d] = q[d] * tile.args->scale;
+    if (tile.args->layer.k_type == KvType::i16) {
+      load_query_i16(tile, r, row);
+      continue;
+    }
     if (tile.args->layer.k_type == KvType::q8_0) rotate(row, k_dim);
     float* to = tile.q + r / kMicroRows * k_dim * kMicroRows + r % kMicroRows;
     for (std::int64_t d = 0; d < k_dim; ++d) to[d * kMicroRows] = row[d];
@@ -131,13 +155,14 @@ void for_micro_tiles(Rows rows, Fn&& fn) {
   }
 }
 
-// Calls fn with a value of the type that stores a side.
+// Calls fn with a value of the type that stores a side, one that is read as f32.
 template <typename Fn>
 void with_type(KvType type, Fn&& fn) {
   switch (type) {
     case KvType::f32: return fn(float{});
     case KvType::f16: return fn(Half{});
     case KvType::q8_0: return fn(Code{});
+    case KvType::i16: LODE_CHECK(false);  // span_scores_i16, span_pv_i16.
   }
 }
 
@@ -337,7 +362,110 @@ void span_pv_panels(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink)
   }
 }
 
+// ---- K or V in i16 ----
+
+I16Side i16_k(const Tile& tile, std::int64_t span, std::int64_t block) {
+  return i16_k(tile.args->layer, tile.run->blocks[span * kSpanBlocks + block], tile.kv_head);
+}
+I16Side i16_v(const Tile& tile, std::int64_t span, std::int64_t block) {
+  return i16_v(tile.args->layer, tile.run->blocks[span * kSpanBlocks + block], tile.kv_head);
+}
+
+// Many rows or few: K's pairs are read where they lie, and serve all micro-tiles from L1.
+template <Source SOURCE>
+void span_scores_i16(const Tile& tile, std::int64_t span, Rows rows) {
+  const std::int64_t pairs = kv_even(tile.args->layer.k_dim) / 2;
+  const std::int64_t begin = tile.begin[rows.first], end = tile.end[rows.last - 1];
+  const std::int64_t last = (end - 1) / kBlockTokens;
+  for (std::int64_t t = begin / kPanel * kPanel; t < end; t += kPanel) {
+    const std::int64_t block = t / kBlockTokens, in_block = t % kBlockTokens;
+    const I16Side k = i16_k(tile, span, block);
+    const Int* ahead = i16_k(tile, span, std::min(block + 1, last)).values;
+    for_micro_tiles(rows, [&](int r, int count) {
+      if (t >= tile.end[r + count - 1] || t + kPanel <= tile.begin[r]) return;
+      scores_i16<SOURCE>(count, tile.q_pairs(r), tile.q_scales + r, k.values + 2 * in_block, k.scales + in_block,
+                         ahead + 2 * in_block, pairs, tile.s + r * kSpanTokens + t);
+    });
+  }
+}
+
+// Blocks of the span that rows [r, r + count) see something of.
+struct Blocks {
+  std::int64_t first, last;
+};
+Blocks seen_blocks(const Tile& tile, int r, int count) {
+  return {tile.begin[r] / kBlockTokens, (tile.end[r + count - 1] - 1) / kBlockTokens};
+}
+
+// p in tile.s to codes and scales (weigh_i16_block), for all blocks that any of the rows sees.
+void weigh_i16(const Tile& tile, std::int64_t span, Rows rows) {
+  const Blocks blocks = seen_blocks(tile, rows.first, rows.last - rows.first);
+  const float* scales[kSpanBlocks];
+  for (std::int64_t b = blocks.first; b <= blocks.last; ++b) scales[b] = i16_v(tile, span, b).scales;
+  for (int r = rows.first; r < rows.last; ++r) {
+    float* p = tile.s + r * kSpanTokens;
+    alignas(32) float weights[kSpanBlocks] = {};
+    for (std::int64_t b = blocks.first; b <= blocks.last; ++b)
+      weights[b] = weigh_i16_block(p, scales[b], b, tile.begin[r], tile.end[r]);
+    _mm256_storeu_ps(p + kWeightScales, _mm256_load_ps(weights));
+  }
+}
+
+// As span_pv_direct.
+template <typename Sink>
+void span_pv_i16_direct(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink) {
+  const std::int64_t v_dim = tile.args->layer.v_dim;
+  const Blocks blocks = seen_blocks(tile, rows.first, rows.last - rows.first);
+  const auto acc = [&](int r, std::int64_t x) {
+    return tile.span_o + (r / kMicroRows * v_dim + x) * kMicroRows + r % kMicroRows * kPanel;
+  };
+  std::fill_n(tile.span_o, (tile.rows + kMicroRows - 1) / kMicroRows * kMicroRows * v_dim, 0.0f);
+  for (std::int64_t b = blocks.first; b <= blocks.last; ++b) {
+    const Int* v = i16_v(tile, span, b).values;
+    const Int* ahead = i16_v(tile, span, std::min(b + 1, blocks.last)).values;
+    for (std::int64_t x = 0; x < v_dim; x += kPanel) {
+      for_micro_tiles(rows, [&](int r, int count) {
+        pv_i16<Source::blocks>(count, tile.s + r * kSpanTokens, b, v + 2 * x, ahead + 2 * x, 2 * v_dim, acc(r, x));
+      });
+    }
+  }
+  for (int r = rows.first; r < rows.last; ++r) {
+    for (std::int64_t x = 0; x < v_dim; x += kPanel) sink(r, x, acc(r, x));
+  }
+}
+
+// As span_pv_panels; 16 dims of the span's V lie together in 8 KiB, since rows of V far apart would share few lines of
+// L1.
+template <typename Sink>
+void span_pv_i16_panels(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink) {
+  constexpr std::int64_t kRow = 2 * kPanel, kBlock = kBlockTokens / 2 * kRow;  // Of a pair of tokens, of a block.
+  const std::int64_t v_dim = tile.args->layer.v_dim;
+  const Blocks blocks = seen_blocks(tile, rows.first, rows.last - rows.first);
+  Int* panel = reinterpret_cast<Int*>(tile.v_panel);  // [8 blocks, 16 pairs of tokens, 16 dims, 2]
+  alignas(32) float acc[kMicroRows * kPanel];
+  for (std::int64_t x = 0; x < v_dim; x += kPanel) {
+    for (std::int64_t b = blocks.first; b <= blocks.last; ++b) {
+      const Int* v = i16_v(tile, span, b).values + 2 * x;
+      for (std::int64_t pair = 0; pair < kBlockTokens / 2; ++pair)
+        std::memcpy(panel + b * kBlock + pair * kRow, v + pair * 2 * v_dim, kRow * sizeof(Int));
+    }
+    for_micro_tiles(rows, [&](int r, int count) {
+      std::fill_n(acc, count * kPanel, 0.0f);
+      const Blocks seen = seen_blocks(tile, r, count);
+      for (std::int64_t b = seen.first; b <= seen.last; ++b)
+        pv_i16<Source::panel>(count, tile.s + r * kSpanTokens, b, panel + b * kBlock, nullptr, kRow, acc);
+      for (int i = 0; i < count; ++i) sink(r + i, x, acc + i * kPanel);
+    });
+  }
+}
+
+// ----
+
 void span_scores(const Tile& tile, std::int64_t span, Rows rows) {
+  if (tile.args->layer.k_type == KvType::i16) {
+    if (tile.rows <= kDirectRows) return span_scores_i16<Source::blocks>(tile, span, rows);
+    return span_scores_i16<Source::panel>(tile, span, rows);
+  }
   with_type(tile.args->layer.k_type, [&]<typename T>(T) {
     if (tile.rows <= kDirectRows) return span_scores_direct<T>(tile, span, rows);
     return span_scores_panels<T>(tile, span, rows);
@@ -346,6 +474,11 @@ void span_scores(const Tile& tile, std::int64_t span, Rows rows) {
 
 template <typename Sink>
 void span_pv(const Tile& tile, std::int64_t span, Rows rows, Sink&& sink) {
+  if (tile.args->layer.v_type == KvType::i16) {
+    weigh_i16(tile, span, rows);
+    if (tile.rows <= kDirectRows) return span_pv_i16_direct(tile, span, rows, sink);
+    return span_pv_i16_panels(tile, span, rows, sink);
+  }
   with_type(tile.args->layer.v_type, [&]<typename T>(T) {
     if (tile.rows <= kDirectRows && tile.args->layer.v_dim % kPanel == 0) {
       return span_pv_direct<T>(tile, span, rows, sink);
@@ -560,6 +693,8 @@ void attention(Stream& stream, const AttentionArgs& args) {
   const KvLayer& layer = args.layer;
   LODE_CHECK(layer.kv_heads > 0 && args.heads % layer.kv_heads == 0);
   LODE_CHECK(stream.scratch_bytes_per_thread >= generic::attention_scratch_bytes(std::max(layer.k_dim, layer.v_dim)));
+  // No model has such heads.
+  if (layer.v_type == KvType::i16 && layer.v_dim % kPanel != 0) return generic::attention(stream, args);
   const Cut cut = plan_cut(stream, args);
   const bool starved = stream.pool->size() > 1 && cut.tiles < 4 * stream.pool->size() && cut.span_parts > cut.tiles;
   if (starved && args.span_room != nullptr && cut.room_floats <= args.span_room_floats) {

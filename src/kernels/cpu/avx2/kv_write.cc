@@ -2,8 +2,11 @@
 // for bit the generic one (NaN payloads aside). Owns nothing. Step thread only.
 #include <algorithm>
 
+#include "base/status.h"
+#include "kernels/cpu/avx2/kv_i16.h"
 #include "kernels/cpu/avx2/kv_q8.h"
 #include "kernels/cpu/avx2/math.h"
+#include "kernels/cpu/avx2/transpose.h"
 #include "kernels/cpu/generic/elementwise.h"
 #include "kernels/cpu/ops.h"
 
@@ -23,24 +26,6 @@ void store1(float* to, float x) {
 }
 void store1(Half* to, float x) {
   *to = static_cast<Half>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0));
-}
-
-void transpose8(__m256 (&r)[8]) {
-  __m256 a[8], b[8];
-  for (int i = 0; i < 8; i += 2) {
-    a[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-    a[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    b[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
-    b[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xEE);
-    b[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
-    b[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xEE);
-  }
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
-    r[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
-  }
 }
 
 // k: `count` tokens of one head, `stride` floats apart -> to [k_dim, 32], columns [0, count).
@@ -163,6 +148,7 @@ void write_k_side(const Piece& piece, std::int64_t h, const float* k) {
       return write_k_q8(k, stride, piece.count, k_dim, reinterpret_cast<std::int8_t*>(to) + at,
                         scales + h * kv_groups(k_dim) * kBlockTokens + piece.t);
     }
+    case KvType::i16: return write_k_i16(k, stride, piece.count, k_dim, i16_k(layer, piece.block, h), piece.t);
   }
 }
 
@@ -178,6 +164,7 @@ void write_v_side(const Piece& piece, std::int64_t h, const float* v) {
       return write_v_q8(v, stride, piece.count, v_dim, reinterpret_cast<std::int8_t*>(to) + row * v_dim,
                         scales + row * kv_groups(v_dim));
     }
+    case KvType::i16: return write_v_i16(v, stride, piece.count, v_dim, i16_v(layer, piece.block, h), piece.t);
   }
 }
 
@@ -196,6 +183,8 @@ void write_piece(const KvWriteArgs& args, const KvRun& run, std::int64_t i, std:
 
 void kv_write(Stream& stream, const KvWriteArgs& args) {
   const KvLayer& layer = args.layer;
+  LODE_CHECK(layer.k_type != KvType::i16 || layer.k_dim <= kI16DimMax);
+  LODE_CHECK(layer.v_type != KvType::i16 || layer.v_dim <= kI16DimMax);
   const std::int64_t width = kBlockTokens * layer.kv_heads * (layer.k_dim + layer.v_dim);
   for (const KvRun& run : args.runs) {
     if (run.count <= 0) continue;

@@ -48,4 +48,25 @@ static inline float tree_sum(__m256 lanes_0_7, __m256 lanes_8_15) {
   return _mm_cvtss_f32(_mm_add_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
 }
 
+static inline float sum_of_squares(const float* x, std::int64_t width) {
+  __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+  std::int64_t i = 0;
+  for (; i + 16 <= width; i += 16) {
+    const __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + 8);
+    low = _mm256_fmadd_ps(a, a, low);
+    high = _mm256_fmadd_ps(b, b, high);
+  }
+  // The absent tail adds 0 * 0 to lanes that are sums of squares: a no-op.
+  const std::int64_t left = width - i;
+  if (left > 0) {
+    const __m256 a = _mm256_maskload_ps(x + i, first_lanes(left < 8 ? left : 8));
+    low = _mm256_fmadd_ps(a, a, low);
+  }
+  if (left > 8) {
+    const __m256 b = _mm256_maskload_ps(x + i + 8, first_lanes(left - 8));
+    high = _mm256_fmadd_ps(b, b, high);
+  }
+  return tree_sum(low, high);
+}
+
 }  // namespace lode::kernels::avx2

@@ -9,20 +9,6 @@
 namespace lode::kernels::avx2 {
 namespace {
 
-float sum_of_squares(const float* x, std::int64_t count) {
-  __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
-  for (std::int64_t i = 0; i < count; i += 16) {
-    // Absent values add 0 * 0 to lanes that are sums of squares: a no-op.
-    const std::int64_t left = count - i;
-    const __m256 a = _mm256_maskload_ps(x + i, first_lanes(left < 8 ? left : 8));
-    low = _mm256_fmadd_ps(a, a, low);
-    if (left <= 8) break;
-    const __m256 b = _mm256_maskload_ps(x + i + 8, first_lanes(left < 16 ? left - 8 : 8));
-    high = _mm256_fmadd_ps(b, b, high);
-  }
-  return tree_sum(low, high);
-}
-
 // The state's columns as four registers a key: first decayed and read, then written and read again.
 void delta_token(float* tile, std::int64_t k_dim, const float* q, const float* k, const float* v, float decay,
                  float beta, float* out) {

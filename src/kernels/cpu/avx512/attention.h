@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/status.h"
+#include "kernels/cpu/avx512/attention_i16.h"
 #include "kernels/cpu/avx512/attention_kernels.h"
 #include "kernels/cpu/generic/attention.h"
 
@@ -32,15 +33,16 @@ static inline std::int64_t padded(std::int64_t dim) {
 static inline std::int64_t tile_rows_max(const KvLayer& layer) {
   const auto bytes = static_cast<std::int64_t>(generic::attention_scratch_bytes(larger(layer.k_dim, layer.v_dim)));
   const std::int64_t v_pad = padded(layer.v_dim);
-  const std::int64_t fixed = kPanel * layer.k_dim + kPanel * kSpanTokens + kDirectRows * v_pad + 8 * kNumbers;
+  const std::int64_t fixed = kPanel * layer.k_dim + kPanel * kSpanTokens + kDirectRows * v_pad + 9 * kNumbers;
   const std::int64_t rows = (bytes / 4 - fixed) / (layer.k_dim + v_pad + kSpanTokens);
   return smaller(rows < 0 ? 0 : rows / kMicroRows * kMicroRows, kTileRows);
 }
 
 // Whether this table has code for a layer.
 static inline bool attends(const KvLayer& layer) {
-  const auto plain = [](KvType type) { return type == KvType::f32 || type == KvType::f16; };
-  return plain(layer.k_type) && plain(layer.v_type) && tile_rows_max(layer) >= kMicroRows;
+  if (layer.k_type == KvType::q8_0 || layer.v_type == KvType::q8_0) return false;
+  if (layer.v_type == KvType::i16 && layer.v_dim % 16 != 0) return false;
+  return tile_rows_max(layer) >= kMicroRows;
 }
 
 struct Tile {
@@ -53,7 +55,7 @@ struct Tile {
   std::int64_t v_pad;      // v_dim rounded up to 32.
   std::int64_t last_span;  // The last that this tile goes on to on this thread.
   // In scratch:
-  float* q;                        // [rows / 8, k_dim, 8], scaled
+  float* q;                        // [rows / 8, k_dim, 8], scaled; q_pairs
   float* s;                        // [rows, 256]
   float* o;                        // [rows, v_pad]
   float* k_panel;                  // [k_dim, 32]
@@ -61,6 +63,7 @@ struct Tile {
   float* span_o;                   // [2, v_pad / 32, 8, 32]: o of the current span where V is read in its blocks
   float *m, *l;                    // [rows] running
   float *span_m, *span_l, *a, *b;  // [rows] of the current span; merge factors
+  float* q_scales;                 // [rows] where K is i16
   std::int32_t *begin, *end;       // [rows] visible tokens of the current span; equal: none
 };
 
@@ -103,13 +106,36 @@ static inline Tile make_tile(const Stream& stream, int thread, const AttentionAr
   tile.s = take(micro * kSpanTokens);
   tile.o = take(micro * tile.v_pad);
   tile.q = take(micro * args.layer.k_dim);
-  for (float** p : {&tile.m, &tile.l, &tile.span_m, &tile.span_l, &tile.a, &tile.b}) *p = take(kNumbers);
+  for (float** p : {&tile.m, &tile.l, &tile.span_m, &tile.span_l, &tile.a, &tile.b, &tile.q_scales})
+    *p = take(kNumbers);
   tile.begin = reinterpret_cast<std::int32_t*>(take(kNumbers));
   tile.end = reinterpret_cast<std::int32_t*>(take(kNumbers));
   return tile;
 }
 
-static inline void load_queries(Tile& tile) {
+// Where K is i16, in the place of q: [rows / 8, pairs of dims, 8] pairs of codes.
+static inline Int* q_pairs(const Tile& tile, int r) {
+  const std::int64_t pairs = kv_even(tile.args->layer.k_dim) / 2;
+  return reinterpret_cast<Int*>(tile.q) + (r / kMicroRows * pairs * kMicroRows + r % kMicroRows) * 2;
+}
+
+template <typename V>
+static void load_queries_i16(Tile& tile) {
+  const std::int64_t k_dim = tile.args->layer.k_dim;
+  float* row = tile.k_panel;  // Not in use.
+  Int codes[kI16DimMax + 16];
+  for (int r = 0; r < tile.rows; ++r) {
+    const float* q = tile.args->q + batch_row(tile, r) * k_dim;
+    for (std::int64_t d = 0; d < k_dim; ++d) row[d] = q[d] * tile.args->scale;
+    tile.q_scales[r] = quantize_query<V>(row, k_dim, codes);
+    Int* to = q_pairs(tile, r);
+    for (std::int64_t d = 0; d < k_dim; d += 2) __builtin_memcpy(to + d * kMicroRows, codes + d, 4);
+  }
+}
+
+template <typename V>
+static void load_queries(Tile& tile) {
+  if (tile.args->layer.k_type == KvType::i16) return load_queries_i16<V>(tile);
   const std::int64_t k_dim = tile.args->layer.k_dim;
   for (int r = 0; r < tile.rows; ++r) {
     const float* q = tile.args->q + batch_row(tile, r) * k_dim;
@@ -299,8 +325,116 @@ static void span_pv_panels(const Tile& tile, std::int64_t span, SeeingRows rows,
   }
 }
 
+// ---- K or V in i16 ----
+
+static inline I16Side i16_k_of(const Tile& tile, std::int64_t span, std::int64_t block) {
+  return i16_k(tile.args->layer, tile.run->blocks[span * kSpanBlocks + block], tile.kv_head);
+}
+static inline I16Side i16_v_of(const Tile& tile, std::int64_t span, std::int64_t block) {
+  return i16_v(tile.args->layer, tile.run->blocks[span * kSpanBlocks + block], tile.kv_head);
+}
+
+// Many rows or few: K's pairs are read where they lie, and serve all micro-tiles from the first-level cache.
+template <typename V, Source SOURCE>
+static void span_scores_i16(const Tile& tile, std::int64_t span, SeeingRows rows) {
+  const std::int64_t pairs = kv_even(tile.args->layer.k_dim) / 2;
+  const std::int64_t begin = tile.begin[rows.first], end = tile.end[rows.last - 1];
+  const std::int64_t last = (end - 1) / kBlockTokens;
+  for (std::int64_t block = begin / kBlockTokens; block <= last; ++block) {
+    const std::int64_t t = block * kBlockTokens;
+    const I16Side k = i16_k_of(tile, span, block);
+    const Int* ahead = i16_k_of(tile, span, smaller(block + 1, last)).values;
+    for_micro_tiles(rows, [&](int r, int count) {
+      if (t >= tile.end[r + count - 1] || t + kBlockTokens <= tile.begin[r]) return;
+      scores_i16<V, SOURCE>(count, q_pairs(tile, r), tile.q_scales + r, k.values, k.scales, ahead, pairs,
+                            tile.s + r * kSpanTokens + t);
+    });
+  }
+}
+
+// Blocks of the span that rows [r, r + count) see something of.
+struct SeenBlocks {
+  std::int64_t first, last;
+};
+static inline SeenBlocks seen_blocks(const Tile& tile, int r, int count) {
+  return {tile.begin[r] / kBlockTokens, (tile.end[r + count - 1] - 1) / kBlockTokens};
+}
+
+// p in tile.s to codes and scales (weigh_i16_block), for all blocks that any of the rows sees.
+template <typename V>
+static void weigh_i16(const Tile& tile, std::int64_t span, SeeingRows rows) {
+  const SeenBlocks blocks = seen_blocks(tile, rows.first, rows.last - rows.first);
+  const float* scales[kSpanBlocks];
+  for (std::int64_t b = blocks.first; b <= blocks.last; ++b) scales[b] = i16_v_of(tile, span, b).scales;
+  for (int r = rows.first; r < rows.last; ++r) {
+    float* p = tile.s + r * kSpanTokens;
+    float weights[kSpanBlocks] = {};
+    for (std::int64_t b = blocks.first; b <= blocks.last; ++b)
+      weights[b] = weigh_i16_block<V>(p, scales[b], b, tile.begin[r], tile.end[r]);
+    for (std::int64_t b = 0; b < kSpanBlocks; ++b) p[kWeightScales + b] = weights[b];
+  }
+}
+
+// As span_pv_direct.
+template <typename V, typename Sink>
+static void span_pv_i16_direct(const Tile& tile, std::int64_t span, SeeingRows rows, const Sink& sink) {
+  const std::int64_t v_dim = tile.args->layer.v_dim;
+  const SeenBlocks blocks = seen_blocks(tile, rows.first, rows.last - rows.first);
+  const auto acc = [&](int r, std::int64_t x) {
+    return tile.span_o + (r / kMicroRows * tile.v_pad + x) * kMicroRows + r % kMicroRows * kPanel;
+  };
+  fill<V>(tile.span_o, (tile.rows + kMicroRows - 1) / kMicroRows * kMicroRows * tile.v_pad, 0.0f);
+  for (std::int64_t b = blocks.first; b <= blocks.last; ++b) {
+    const Int* v = i16_v_of(tile, span, b).values;
+    const Int* ahead = i16_v_of(tile, span, smaller(b + 1, blocks.last)).values;
+    for (std::int64_t x = 0; x < v_dim; x += kPanel) {
+      for_micro_tiles(rows, [&](int r, int count) {
+        pv_i16<V, Source::blocks>(count, v_dim - x, tile.s + r * kSpanTokens, b, v + 2 * x, ahead + 2 * x, 2 * v_dim,
+                                  acc(r, x));
+      });
+    }
+  }
+  for (int r = rows.first; r < rows.last; ++r) {
+    for (std::int64_t x = 0; x < v_dim; x += kPanel) sink(r, x, acc(r, x), smaller(kPanel, v_dim - x));
+  }
+}
+
+// As span_pv_panels; 32 dims of the span's V lie together in 16 KiB, since rows of V far apart would share few lines of
+// the first-level cache.
+template <typename V, typename Sink>
+static void span_pv_i16_panels(const Tile& tile, std::int64_t span, SeeingRows rows, const Sink& sink) {
+  constexpr std::int64_t kRow = 2 * kPanel, kBlock = kBlockTokens / 2 * kRow;  // Of a pair of tokens, of a block.
+  const std::int64_t v_dim = tile.args->layer.v_dim;
+  const SeenBlocks blocks = seen_blocks(tile, rows.first, rows.last - rows.first);
+  Int* panel = reinterpret_cast<Int*>(tile.v_panel);  // [8 blocks, 16 pairs of tokens, 32 dims, 2]
+  alignas(64) float acc[kMicroRows * kPanel];
+  for (std::int64_t x = 0; x < v_dim; x += kPanel) {
+    const std::int64_t width = smaller(kPanel, v_dim - x);
+    for (std::int64_t b = blocks.first; b <= blocks.last; ++b) {
+      const Int* v = i16_v_of(tile, span, b).values + 2 * x;
+      for (std::int64_t pair = 0; pair < kBlockTokens / 2; ++pair) {
+        Int* to = panel + b * kBlock + pair * kRow;
+        for (std::int64_t d = 0; d < 2 * width; d += 32) V::istore(to + d, V::iload(v + pair * 2 * v_dim + d));
+      }
+    }
+    for_micro_tiles(rows, [&](int r, int count) {
+      fill<V>(acc, count * kPanel, 0.0f);
+      const SeenBlocks seen = seen_blocks(tile, r, count);
+      for (std::int64_t b = seen.first; b <= seen.last; ++b)
+        pv_i16<V, Source::panel>(count, width, tile.s + r * kSpanTokens, b, panel + b * kBlock, panel, kRow, acc);
+      for (int i = 0; i < count; ++i) sink(r + i, x, acc + i * kPanel, width);
+    });
+  }
+}
+
+// ----
+
 template <typename V>
 static void span_scores(const Tile& tile, std::int64_t span, SeeingRows rows) {
+  if (tile.args->layer.k_type == KvType::i16) {
+    if (tile.rows <= kDirectRows) return span_scores_i16<V, Source::blocks>(tile, span, rows);
+    return span_scores_i16<V, Source::panel>(tile, span, rows);
+  }
   const bool half = tile.args->layer.k_type == KvType::f16;
   if (tile.rows <= kDirectRows) {
     return half ? span_scores_direct<V, Half>(tile, span, rows) : span_scores_direct<V, float>(tile, span, rows);
@@ -310,6 +444,11 @@ static void span_scores(const Tile& tile, std::int64_t span, SeeingRows rows) {
 
 template <typename V, typename Sink>
 static void span_pv(const Tile& tile, std::int64_t span, SeeingRows rows, const Sink& sink) {
+  if (tile.args->layer.v_type == KvType::i16) {
+    weigh_i16<V>(tile, span, rows);
+    if (tile.rows <= kDirectRows) return span_pv_i16_direct<V>(tile, span, rows, sink);
+    return span_pv_i16_panels<V>(tile, span, rows, sink);
+  }
   const bool half = tile.args->layer.v_type == KvType::f16;
   if (tile.rows <= kDirectRows && tile.args->layer.v_dim % 16 == 0) {
     return half ? span_pv_direct<V, Half>(tile, span, rows, sink) : span_pv_direct<V, float>(tile, span, rows, sink);
@@ -367,7 +506,7 @@ static void finish_row(const AttentionArgs& args, std::int64_t head, float m, fl
 // A whole tile: all its spans in ascending order, then the division.
 template <typename V>
 static void run_tile(Tile& tile) {
-  load_queries(tile);
+  load_queries<V>(tile);
   fill<V>(tile.m, tile.rows, -__builtin_inff());
   fill<V>(tile.l, tile.rows, 0.0f);
   fill<V>(tile.o, tile.rows * tile.v_pad, 0.0f);
@@ -401,7 +540,7 @@ template <typename V>
 static void run_tile_span(Tile& tile, std::int64_t span, const SpanRoom& room) {
   if (none(find_rows(tile, span))) return;
   tile.last_span = span;
-  load_queries(tile);
+  load_queries<V>(tile);
   const SeeingRows rows = span_softmax<V>(tile, span);
   const std::int64_t v_dim = tile.args->layer.v_dim;
   const auto place = [&](int r) {

@@ -202,6 +202,13 @@ struct Emulated {
   LODE_EMULATED_OP static I mul32(I a, I b) {
     return words<std::uint32_t>([&](int i) { return a.word<std::uint32_t>(i) * b.word<std::uint32_t>(i); });
   }
+  LODE_EMULATED_OP static F store_s16(std::int16_t* p, F x) {
+    return lanes([&](int i) {
+      const auto word = static_cast<std::int16_t>(std::lrint(x.v[i]));
+      std::memcpy(p + i, &word, 2);
+      return static_cast<float>(word);
+    });
+  }
   LODE_EMULATED_OP static F to_f32(I x) {
     return lanes([&](int i) { return static_cast<float>(x.at(i)); });
   }

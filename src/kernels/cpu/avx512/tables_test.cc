@@ -296,6 +296,11 @@ struct Layer {
   KvType k_type = KvType::f16, v_type = KvType::f16;
 };
 
+std::int64_t side_bytes(KvType type, std::int64_t kv_heads, std::int64_t dim) {
+  if (type == KvType::i16) return kv_i16_scales_offset(kv_heads, dim) + kv_heads * kBlockTokens * 4;
+  return kBlockTokens * (type == KvType::f32 ? 4 : 2) * kv_heads * dim;
+}
+
 KvLayer kv_layer(const Layer& c) {
   KvLayer layer;
   layer.k_type = c.k_type;
@@ -304,7 +309,7 @@ KvLayer kv_layer(const Layer& c) {
   layer.k_dim = c.k_dim;
   layer.v_dim = c.v_dim;
   layer.k_offset = 64;  // Not 0, so that a forgotten offset shows.
-  layer.v_offset = 64 + kBlockTokens * (c.k_type == KvType::f32 ? 4 : 2) * c.kv_heads * c.k_dim;
+  layer.v_offset = 64 + side_bytes(c.k_type, c.kv_heads, c.k_dim);
   return layer;
 }
 
@@ -328,7 +333,7 @@ std::vector<float> attend(const Table& table, const Layer& c, std::int64_t token
       out(static_cast<std::size_t>(tokens * c.heads * c.v_dim), kNaN), room(1 << 20, kNaN);
   const KvLayer layer = kv_layer(c);
   const std::int64_t blocks = (tokens + 31) / 32;
-  const std::int64_t bytes = layer.v_offset + kBlockTokens * (c.v_type == KvType::f32 ? 4 : 2) * c.kv_heads * c.v_dim;
+  const std::int64_t bytes = layer.v_offset + side_bytes(c.v_type, c.kv_heads, c.v_dim);
   const Guarded<std::byte> kv(static_cast<std::size_t>(blocks * bytes), std::byte{0xFF});
   std::vector<std::byte*> places;
   for (std::int64_t b = 0; b < blocks; ++b) places.push_back(kv.data() + b * bytes);
@@ -370,6 +375,14 @@ TEST_P(Tables, AttentionAgreesBitForBit) {
       {.heads = 2, .kv_heads = 1, .k_dim = 64, .v_dim = 32, .window = 7, .sinks = true, .v_type = KvType::f32},
       {.heads = 1, .kv_heads = 1, .k_dim = 16, .v_dim = 48},
       {.heads = 16, .kv_heads = 1, .k_dim = 32, .v_dim = 8, .v_type = KvType::f32},
+      {.heads = 9, .kv_heads = 3, .k_type = KvType::i16, .v_type = KvType::i16},
+      {.heads = 4, .k_dim = 256, .v_dim = 256, .window = 32, .k_type = KvType::i16, .v_type = KvType::i16},
+      {.heads = 2, .kv_heads = 2, .v_dim = 128, .softcap = 3.0f, .k_type = KvType::i16, .v_type = KvType::i16},
+      {.heads = 3, .k_dim = 80, .v_dim = 80, .sinks = true, .k_type = KvType::i16, .v_type = KvType::i16},
+      {.heads = 13, .k_dim = 33, .v_dim = 48, .chunk = 60, .k_type = KvType::i16, .v_type = KvType::i16},
+      {.heads = 2, .k_dim = 16, .v_dim = 20, .k_type = KvType::i16, .v_type = KvType::i16},
+      {.heads = 2, .k_dim = 32, .v_dim = 32, .window = 7, .k_type = KvType::i16},
+      {.heads = 2, .k_dim = 32, .v_dim = 32, .window = 7, .v_type = KvType::i16},
   };
   for (const Layer& c : layers) {
     const std::vector<float> expected = attend(generic::kTable, c, 101, {.chunk = 101, .threads = 1});
@@ -385,6 +398,8 @@ TEST_P(Tables, AttentionOverSpansAgreesBitForBit) {
       {.heads = 3, .kv_heads = 1, .k_dim = 32, .v_dim = 48},
       {.heads = 2, .kv_heads = 1, .k_dim = 16, .v_dim = 20, .window = 300, .sinks = true, .v_type = KvType::f32},
       {.heads = 2, .kv_heads = 2, .k_dim = 16, .v_dim = 16, .chunk = 400, .k_type = KvType::f32},
+      {.heads = 3, .k_dim = 32, .v_dim = 48, .k_type = KvType::i16, .v_type = KvType::i16},
+      {.heads = 2, .k_dim = 16, .v_dim = 64, .window = 300, .k_type = KvType::i16, .v_type = KvType::i16},
   };
   for (const Layer& c : layers) {
     const std::vector<float> expected = attend(generic::kTable, c, 600, {.chunk = 600, .threads = 2});

@@ -127,6 +127,12 @@ struct Zmm {
   static inline I add32(I a, I b) { return _mm512_add_epi32(a, b); }
   static inline I sub32(I a, I b) { return _mm512_sub_epi32(a, b); }
   static inline I mul32(I a, I b) { return _mm512_mullo_epi32(a, b); }
+  // Stores 16 values, to nearest even, as int16, which all of them fit; returns what was stored.
+  static inline F store_s16(std::int16_t* p, F x) {
+    const I words = _mm512_cvtps_epi32(x);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(words));
+    return _mm512_cvtepi32_ps(words);
+  }
   static inline F to_f32(I x) { return _mm512_cvtepi32_ps(x); }
   static inline I and_(I a, I b) { return _mm512_and_si512(a, b); }
   static inline I or_(I a, I b) { return _mm512_or_si512(a, b); }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/status.h"
+#include "kernels/cpu/generic/kv_i16.h"
 #include "kernels/cpu/generic/kv_q8.h"
 #include "kernels/cpu/generic/math.h"
 #include "kernels/cpu/ops.h"
@@ -49,6 +50,7 @@ float load(KvType type, const std::byte* values, std::int64_t index, const std::
     }
     case KvType::f16: return load_half(values, index);
     case KvType::q8_0: return static_cast<float>(static_cast<std::int8_t>(values[index])) * load_half(scales, scale);
+    case KvType::i16: break;  // Never in f32: scores_i16, pv_i16.
   }
   return 0;
 }
@@ -61,9 +63,13 @@ struct Room {
   float* o;       // [v_dim]
   float* span_o;  // [v_dim]
   float* s;       // [256]
+  // Where K is i16: q in codes, in the place of `k`, and their scale.
+  std::int16_t* q_codes;  // [k_dim]
+  float q_scale;
 };
 
-// Copies the visible tokens of one span and KV head to f32. The rest of the room keeps what it held and is not read.
+// Copies the visible tokens of one span and KV head to f32, but for sides in i16. The rest of the room keeps what it
+// held and is not read.
 void gather_span(const AttentionArgs& args, const KvRun& run, std::int64_t kv_head, std::int64_t span, SpanRange seen,
                  const Room& room) {
   const KvLayer& layer = args.layer;
@@ -74,11 +80,11 @@ void gather_span(const AttentionArgs& args, const KvRun& run, std::int64_t kv_he
     const std::byte* k_scales = k + kv_scales_offset(layer.kv_heads, layer.k_dim);
     const std::byte* v_scales = v + kv_scales_offset(layer.kv_heads, layer.v_dim);
     const std::int64_t in_block = t % kBlockTokens, v_row = kv_head * kBlockTokens + in_block;
-    for (std::int64_t d = 0; d < layer.k_dim; ++d) {
+    for (std::int64_t d = 0; layer.k_type != KvType::i16 && d < layer.k_dim; ++d) {
       room.k[d * kSpanTokens + t] = load(layer.k_type, k, (kv_head * layer.k_dim + d) * kBlockTokens + in_block,
                                          k_scales, (kv_head * k_groups + d / kKvGroup) * kBlockTokens + in_block);
     }
-    for (std::int64_t d = 0; d < layer.v_dim; ++d) {
+    for (std::int64_t d = 0; layer.v_type != KvType::i16 && d < layer.v_dim; ++d) {
       room.v[t * layer.v_dim + d] =
           load(layer.v_type, v, v_row * layer.v_dim + d, v_scales, v_row * v_groups + d / kKvGroup);
     }
@@ -89,14 +95,78 @@ struct Softmax {
   float m = -std::numeric_limits<float>::infinity(), l = 0;
 };
 
-// One query and one span: (m, l) returned, o in room.span_o.
-Softmax span_result(const AttentionArgs& args, SpanRange seen, const Room& room) {
-  for (std::int64_t t = seen.begin; t < seen.end; ++t) room.s[t] = 0;
-  for (std::int64_t d = 0; d < args.layer.k_dim; ++d) {
-    for (std::int64_t t = seen.begin; t < seen.end; ++t) {
+// One query, KV head and span.
+struct SpanOf {
+  const AttentionArgs& args;
+  const KvRun& run;
+  std::int64_t kv_head, span;
+  SpanRange seen;
+};
+
+void scores(const SpanOf& x, const Room& room) {
+  for (std::int64_t t = x.seen.begin; t < x.seen.end; ++t) room.s[t] = 0;
+  for (std::int64_t d = 0; d < x.args.layer.k_dim; ++d) {
+    for (std::int64_t t = x.seen.begin; t < x.seen.end; ++t) {
       room.s[t] = std::fma(room.q[d], room.k[d * kSpanTokens + t], room.s[t]);
     }
   }
+}
+
+void scores_i16(const SpanOf& x, const Room& room) {
+  for (std::int64_t t = x.seen.begin; t < x.seen.end; ++t) {
+    const std::int64_t in_block = t % kBlockTokens;
+    const I16Side k = i16_k(x.args.layer, x.run.blocks[x.span * kSpanBlocks + t / kBlockTokens], x.kv_head);
+    std::int32_t sum = 0;
+    for (std::int64_t d = 0; d < x.args.layer.k_dim; ++d) sum += room.q_codes[d] * k.values[i16_k_at(d, in_block)];
+    room.s[t] = static_cast<float>(sum) * (room.q_scale * k.scales[in_block]);
+  }
+}
+
+void pv(const SpanOf& x, const Room& room) {
+  const std::int64_t v_dim = x.args.layer.v_dim;
+  for (std::int64_t t = x.seen.begin; t < x.seen.end; ++t) {
+    for (std::int64_t d = 0; d < v_dim; ++d) {
+      room.span_o[d] = std::fma(room.s[t], room.v[t * v_dim + d], room.span_o[d]);
+    }
+  }
+}
+
+// Block by block: p times V's scales in codes that share a scale, then whole sums.
+void pv_i16(const SpanOf& x, const Room& room) {
+  const std::int64_t v_dim = x.args.layer.v_dim;
+  for (std::int64_t first = x.seen.begin / kBlockTokens * kBlockTokens; first < x.seen.end; first += kBlockTokens) {
+    const I16Side v = i16_v(x.args.layer, x.run.blocks[x.span * kSpanBlocks + first / kBlockTokens], x.kv_head);
+    float w[kBlockTokens] = {}, lane[16];
+    for (std::int64_t t = 0; t < kBlockTokens; ++t) {
+      if (first + t >= x.seen.begin && first + t < x.seen.end) w[t] = room.s[first + t] * v.scales[t];
+    }
+    for (int i = 0; i < 16; ++i) lane[i] = w[i] + w[i + 16];
+    for (int step = 8; step >= 1; step /= 2) {
+      for (int i = 0; i < step; ++i) lane[i] += lane[i + step];
+    }
+    const float inverse = i16_weight_inverse(lane[0]);
+    std::int32_t codes[kBlockTokens] = {}, total = 0;
+    for (int t = 0; inverse != 0 && t < kBlockTokens; ++t) {
+      codes[t] = static_cast<std::int32_t>(std::lrintf(w[t] * inverse));
+      total += codes[t];
+    }
+    const float scale = i16_weight_scale(lane[0], static_cast<float>(total));
+    for (std::int64_t d = 0; d < v_dim; ++d) {
+      std::int32_t sum = 0;
+      for (std::int64_t t = 0; t < kBlockTokens; ++t) {
+        if (codes[t] != 0) sum += codes[t] * v.values[i16_v_at(v_dim, t, d)];  // Others may not be written yet.
+      }
+      room.span_o[d] = std::fma(static_cast<float>(sum), scale, room.span_o[d]);
+    }
+  }
+}
+
+// (m, l) returned, o in room.span_o.
+Softmax span_result(const SpanOf& x, const Room& room) {
+  const AttentionArgs& args = x.args;
+  const SpanRange seen = x.seen;
+  if (args.layer.k_type == KvType::i16) scores_i16(x, room);
+  else scores(x, room);
   Softmax result;
   for (std::int64_t t = seen.begin; t < seen.end; ++t) {
     if (args.softcap > 0) room.s[t] = capped<Lane>(room.s[t], args.softcap);
@@ -112,11 +182,8 @@ Softmax span_result(const AttentionArgs& args, SpanRange seen, const Room& room)
   }
   result.l = lane[0];
   for (std::int64_t d = 0; d < args.layer.v_dim; ++d) room.span_o[d] = 0;
-  for (std::int64_t t = seen.begin; t < seen.end; ++t) {
-    for (std::int64_t d = 0; d < args.layer.v_dim; ++d) {
-      room.span_o[d] = std::fma(room.s[t], room.v[t * args.layer.v_dim + d], room.span_o[d]);
-    }
-  }
+  if (args.layer.v_type == KvType::i16) pv_i16(x, room);
+  else pv(x, room);
   return result;
 }
 
@@ -138,18 +205,22 @@ void finish(const AttentionArgs& args, std::int64_t head, const Softmax& running
   for (std::int64_t d = 0; d < args.layer.v_dim; ++d) out[d] = (o[d] * a) / l;
 }
 
-void one_head(const AttentionArgs& args, const KvRun& run, std::int64_t token, std::int64_t head, const Room& room) {
+void one_head(const AttentionArgs& args, const KvRun& run, std::int64_t token, std::int64_t head, Room room) {
   const KvLayer& layer = args.layer;
   const std::int64_t position = run.first_position + token, row = (run.first_row + token) * args.heads + head;
   const std::int64_t kv_head = head / (args.heads / layer.kv_heads);
   for (std::int64_t d = 0; d < layer.k_dim; ++d) room.q[d] = args.q[row * layer.k_dim + d] * args.scale;
   if (layer.k_type == KvType::q8_0) rotate(room.q, layer.k_dim);
+  if (layer.k_type == KvType::i16) {
+    room.q_codes = reinterpret_cast<std::int16_t*>(room.k);
+    room.q_scale = quantize_k_i16(room.q, layer.k_dim, room.q_codes);
+  }
   for (std::int64_t d = 0; d < layer.v_dim; ++d) room.o[d] = 0;
   Softmax running;
   for (std::int64_t span = first_visible(args, position) / kSpanTokens; span <= position / kSpanTokens; ++span) {
     const SpanRange seen = visible_in_span(args, position, span);
     gather_span(args, run, kv_head, span, seen, room);
-    const Softmax result = span_result(args, seen, room);
+    const Softmax result = span_result({args, run, kv_head, span, seen}, room);
     merge(running, room.o, result, room.span_o, layer.v_dim);
   }
   finish(args, head, running, room.o, args.out + row * layer.v_dim);

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "kernels/cpu/generic/elementwise.h"
+#include "kernels/cpu/generic/kv_i16.h"
 #include "kernels/cpu/generic/kv_q8.h"
 #include "kernels/cpu/ops.h"
 
@@ -49,7 +50,22 @@ void store(KvType type, const float* x, std::int64_t dim, const Place& to) {
       for (std::int64_t d = 0; d < dim; ++d) store_half(to.values, d * to.stride, quant::f32_to_f16(x[d]));
       break;
     case KvType::q8_0: store_q8(x, dim, to); break;
+    case KvType::i16: break;  // Pairs of tokens or dims lie together: store_k_i16, store_v_i16.
   }
+}
+
+void store_k_i16(const KvLayer& layer, std::byte* block, std::int64_t h, std::int64_t t, const float* x) {
+  const I16Side to = i16_k(layer, block, h);
+  std::int16_t codes[kI16DimMax + 1];
+  to.scales[t] = quantize_k_i16(x, layer.k_dim, codes);
+  codes[layer.k_dim] = 0;  // The partner of an odd dim's last.
+  for (std::int64_t d = 0; d < kv_even(layer.k_dim); ++d) to.values[i16_k_at(d, t)] = codes[d];
+}
+void store_v_i16(const KvLayer& layer, std::byte* block, std::int64_t h, std::int64_t t, const float* x) {
+  const I16Side to = i16_v(layer, block, h);
+  std::int16_t codes[kI16DimMax];
+  to.scales[t] = quantize_v_i16(x, layer.v_dim, codes);
+  for (std::int64_t d = 0; d < layer.v_dim; ++d) to.values[i16_v_at(layer.v_dim, t, d)] = codes[d];
 }
 
 std::int64_t value_bytes(KvType type) {
@@ -75,6 +91,8 @@ Place v_place(const KvLayer& layer, std::byte* block, std::int64_t h, std::int64
 void kv_write(Stream& stream, const KvWriteArgs& args) {
   const KvLayer& layer = args.layer;
   const std::int64_t kv_heads = layer.kv_heads, k_dim = layer.k_dim, v_dim = layer.v_dim;
+  LODE_CHECK(layer.k_type != KvType::i16 || k_dim <= kI16DimMax);
+  LODE_CHECK(layer.v_type != KvType::i16 || v_dim <= kI16DimMax);
   for (const KvRun& run : args.runs) {
     for_rows(stream, run.count, kv_heads * (k_dim + v_dim), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
@@ -82,8 +100,11 @@ void kv_write(Stream& stream, const KvWriteArgs& args) {
         std::byte* block = run.blocks[position / kBlockTokens];
         for (std::int64_t h = 0; h < kv_heads; ++h) {
           const std::int64_t row = (run.first_row + i) * kv_heads + h;
-          store(layer.k_type, args.k + row * k_dim, k_dim, k_place(layer, block, h, t));
-          store(layer.v_type, args.v + row * v_dim, v_dim, v_place(layer, block, h, t));
+          const float *k = args.k + row * k_dim, *v = args.v + row * v_dim;
+          if (layer.k_type == KvType::i16) store_k_i16(layer, block, h, t, k);
+          else store(layer.k_type, k, k_dim, k_place(layer, block, h, t));
+          if (layer.v_type == KvType::i16) store_v_i16(layer, block, h, t, v);
+          else store(layer.v_type, v, v_dim, v_place(layer, block, h, t));
         }
       }
     });
