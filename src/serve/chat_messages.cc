@@ -8,27 +8,12 @@
 #include <string_view>
 
 #include "serve/chat_request.h"
+#include "serve/place.h"
 
 namespace lode::serve {
 namespace {
 
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
-
-// A place in the body, for messages.
-struct Place {
-  Fields& fields;
-  std::string path;
-
-  void fail(std::string_view expected, std::string_view found) const { fields.fail(path, expected, found); }
-  Place at(std::string_view name) const { return {fields, path + "." + std::string(name)}; }
-  Place at(std::size_t index) const { return {fields, fmt::format("{}[{}]", path, index)}; }
-  bool good() const { return !fields.error(); }
-};
-
-const Json* member(const Json& object, std::string_view name) {
-  const auto it = object.find(name);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
 
 // A text part, alone of what it may say.
 Json read_part(const Json& part, const Place& place) {

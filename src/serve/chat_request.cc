@@ -242,7 +242,8 @@ std::variant<text::ChatTurns, ApiError> parse_chat_turns(const Json& body, const
   return turns;
 }
 
-std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const ChatContext& context) {
+std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const ChatContext& context,
+                                                       std::vector<text::ChatMark> marks) {
   if (!body.is_object()) return invalid_field("", "the body must be a JSON object, not " + describe(body));
   Fields fields(body);
   ChatRequest out;
@@ -257,6 +258,7 @@ std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const C
   refuse_unsupported(fields, kAlso);
 
   text::ChatTurns turns = read_turns(fields, context);
+  turns.marks = std::move(marks);
   const ToolChoice choice = read_tool_choice(fields, turns.tools);
   if (fields.error()) return *fields.error();
   if (choice.choice == Choice::none) turns.tools = nullptr;
@@ -271,10 +273,10 @@ std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const C
   if (fields.error()) return *fields.error();
 
   out.parser.start = out.prompt.in_reasoning ? Options::Start::in_reasoning : Options::Start::outside;
-  std::vector<std::string> marks = out.format.reasoning_marks;
+  std::vector<std::string> shown = out.format.reasoning_marks;
   if (out.parser.tools == Options::Tools::parse)
-    marks.insert(marks.end(), out.format.call_marks.begin(), out.format.call_marks.end());
-  out.shared.shown = context.chat.shown_tokens(marks);
+    shown.insert(shown.end(), out.format.call_marks.begin(), out.format.call_marks.end());
+  out.shared.shown = context.chat.shown_tokens(shown);
   out.shared.marks = out.prompt.marks;
   return out;
 }
