@@ -6,6 +6,8 @@
 #include <random>
 
 #include "base/bytes.h"
+#include "base/status.h"
+#include "platform/virtual_range.h"
 
 namespace lode::bench {
 namespace {
@@ -13,16 +15,19 @@ namespace {
 using kernels::KvType;
 using kernels::Table;
 
-// 64-byte aligned memory that is never moved.
+// Memory that is never moved, of the same kind as the engine's: in huge pages where the system has them.
 class Room {
  public:
-  explicit Room(std::size_t bytes) : bytes_(bytes + 64) {}
-  std::byte* data() {
-    return reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(bytes_.data()), 64));
+  explicit Room(std::size_t bytes) {
+    auto range = platform::VirtualRange::reserve(bytes + 1);
+    LODE_CHECK(range.ok());
+    range_ = std::move(range).value();
+    LODE_CHECK(range_.commit(0, range_.capacity()).ok());
   }
+  std::byte* data() { return range_.data(); }
 
  private:
-  std::vector<std::byte> bytes_;
+  platform::VirtualRange range_;
 };
 
 // A pool and its scratch.
@@ -68,7 +73,7 @@ class Product final : public Work {
         x_(floats(s.tokens * s.cols)),
         y_(static_cast<std::size_t>(s.tokens * s.rows)) {
     fill_blocks(weights_.data(), static_cast<std::size_t>(s.rows * quant::row_bytes(s.type, s.cols)));
-    matrix_ = {.type = s.type, .data = weights_.data(), .rows = s.rows, .cols = s.cols};
+    matrix_ = {.type = s.type, .layout = s.layout, .data = weights_.data(), .rows = s.rows, .cols = s.cols};
   }
   void run() override {
     const kernels::MatmulJob job{&matrix_, y_.data(), shape_.rows};

@@ -30,6 +30,7 @@ std::vector<quant::DType> computable_types();
 struct ProductShape {
   quant::DType type = quant::DType::q8_0;
   std::int64_t rows = 0, cols = 0, tokens = 1;
+  kernels::Layout layout = kernels::Layout::row_major;  // packed: for tables that pack the type.
 };
 std::unique_ptr<Work> make_product(const kernels::Table& table, const ProductShape& shape, int threads);
 // The activations' part of a product alone: a matrix without rows.

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "harness.h"
 #include "kernel_work.h"
+#include "quant/packed.h"
 
 namespace {
 
@@ -34,7 +35,8 @@ constexpr Shape kOutputs[] = {{"gemma/output", DType::q8_0, 262144, 640}, {"smol
 
 Case product(const std::string& name, const ProductShape& shape, int threads, Case::Reads reads) {
   const bool floats = quant::info(shape.type).act == quant::ActFormat::f32;
-  return {.name = name + "/" + short_name(shape.type) + "/n" + std::to_string(shape.tokens),
+  const char* layout = shape.layout == kernels::Layout::packed ? "/packed" : "";
+  return {.name = name + "/" + short_name(shape.type) + layout + "/n" + std::to_string(shape.tokens),
           .threads = threads,
           .macs = static_cast<double>(shape.rows * shape.cols * shape.tokens),
           .read_bytes = static_cast<double>(shape.rows * quant::row_bytes(shape.type, shape.cols)),
@@ -73,6 +75,15 @@ std::vector<Case> all_cases() {
     cases.push_back(product("decode one thread", {type, rows, 2048, 1}, 1, Case::Reads::memory));
     cases.push_back(product("decode", {type, rows, 2048, 1}, 2, Case::Reads::memory));
     cases.push_back(product("decode", {type, rows, 2048, 8}, 2, Case::Reads::memory));
+    if (!quant::has_packed(type)) continue;
+    constexpr auto kPacked = kernels::Layout::packed;
+    const std::int64_t whole = rows / quant::kPackedRows * quant::kPackedRows;
+    cases.push_back(product("prompt", {type, 3072, 1024, 512, kPacked}, 2, Case::Reads::cache));
+    cases.push_back(product("in cache", {type, 3072, 1024, 1, kPacked}, 2, Case::Reads::cache));
+    cases.push_back(product("in cache", {type, 3072, 1024, 1}, 2, Case::Reads::cache));
+    cases.push_back(product("decode one thread", {type, whole, 2048, 1, kPacked}, 1, Case::Reads::memory));
+    cases.push_back(product("decode", {type, whole, 2048, 1, kPacked}, 2, Case::Reads::memory));
+    cases.push_back(product("decode", {type, whole, 2048, 8, kPacked}, 2, Case::Reads::memory));
   }
   return cases;
 }

@@ -29,7 +29,7 @@ for candidate in /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc; do
 done
 [[ -n $nvcc ]] || die "no nvcc: install NVIDIA's CUDA toolkit (12.4 or later)"
 if [[ -z $arch ]]; then
-  arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .) || true
+  arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed -n 1p | tr -d .) || true
   [[ -n $arch ]] || die "no card answers nvidia-smi; name an architecture with -a to build without one"
 fi
 mkdir -p "$out"
@@ -57,7 +57,7 @@ avx512=(-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-
 cuda=(-std=c++20 -O3 -fmad=false -diag-suppress=2810 "-gencode=arch=compute_$arch,code=sm_$arch" -Isrc)
 
 # One line an object: its source, a tab, the command. Objects newer than every source and header are kept.
-newest_header=$(find src tests/gpu \( -name '*.h' -o -name '*.cuh' \) -printf '%T@ %p\n' | sort -rn | head -n 1 | cut -d ' ' -f 2-)
+newest_header=$(find src tests/gpu \( -name '*.h' -o -name '*.cuh' \) -printf '%T@ %p\n' | sort -rn | sed -n 1p | cut -d ' ' -f 2-)
 : >"$out/commands"
 objects=()
 add() {

@@ -214,6 +214,7 @@ Status StreamMeter::take_event(double now_s, std::string_view data) {
     end_ = End::done;
     return Status::success();
   }
+  if (on_event_) on_event_(data);
   const Json json = Json::parse(data, nullptr, false);
   if (!json.is_object())
     return Status::corrupt(fmt::format("the stream holds an event that is no JSON object: {}", excerpt(data)));
@@ -278,7 +279,7 @@ Result<Sample> StreamMeter::finish() {
 }
 
 Result<Sample> stream_completion(const Endpoint& endpoint, const StreamRequest& request) {
-  StreamMeter meter;
+  StreamMeter meter(request.on_event);
   const std::function<void()> tick = [&] {
     if (request.tick) request.tick(meter);
   };

@@ -53,6 +53,10 @@ struct Sample {
 // Turns the bytes of an event stream, each with its time of arrival, into a Sample.
 class StreamMeter {
  public:
+  // Called with the JSON of each event, before it is counted; may be empty.
+  using OnEvent = std::function<void(std::string_view json)>;
+  explicit StreamMeter(OnEvent on_event = {}) : on_event_(std::move(on_event)) {}
+
   struct Progress {
     std::int64_t processed = 0, total = 0;  // Prompt tokens.
   };
@@ -69,6 +73,7 @@ class StreamMeter {
  private:
   Status take_event(double now_s, std::string_view data);
 
+  OnEvent on_event_;
   std::string line_;  // The bytes of an unfinished line.
   Sample sample_;
   Progress progress_;
@@ -81,6 +86,7 @@ struct StreamRequest {
   std::string body;                              // JSON.
   double silence_timeout_s = 900;                // Without a byte; a cold prompt may take minutes.
   std::function<void(const StreamMeter&)> tick;  // Called about five times a second and with each piece.
+  StreamMeter::OnEvent on_event = {};
 };
 
 // POST /v1/completions.

@@ -9,7 +9,6 @@
 #include <deque>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <thread>
 
 namespace lode::cli {
@@ -28,16 +27,6 @@ Result<std::string> free_port() {
   if (!error) acceptor.bind({asio::ip::make_address("127.0.0.1"), 0}, error);
   if (error) return Status::exhausted(fmt::format("no free port on 127.0.0.1: {}", error.message()));
   return std::to_string(acceptor.local_endpoint().port());
-}
-
-Result<fs::path> make_folder() {
-  std::random_device random;
-  const fs::path path = fs::path("/var/tmp") / fmt::format("lode-bench-{:08x}", random());
-  std::error_code error;
-  if (!fs::create_directory(path, error))
-    return Status::io(fmt::format("cannot create {}: {}", path.string(), error.message()));
-  fs::permissions(path, fs::perms::owner_all, error);
-  return path;
 }
 
 // Servers name the context they run with in different places.
@@ -63,7 +52,7 @@ Result<std::unique_ptr<BenchTarget>> BenchTarget::open(const TargetOptions& opti
     auto reply = http_get(target->endpoint_, "/v1/models", 10);
     if (!reply.ok()) return reply.status();
   } else {
-    auto folder = make_folder();
+    auto folder = TemporaryFolder::make("lode-bench");
     if (!folder.ok()) return folder.status();
     target->folder_ = std::move(*folder);
     LODE_RETURN_IF_ERROR(target->start());
@@ -74,8 +63,6 @@ Result<std::unique_ptr<BenchTarget>> BenchTarget::open(const TargetOptions& opti
 
 BenchTarget::~BenchTarget() {
   if (child_) static_cast<void>(child_->terminate(30000).ok());
-  std::error_code ignored;
-  if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
 Status BenchTarget::start() {
@@ -89,10 +76,10 @@ Status BenchTarget::start() {
   if (!port.ok()) return port.status();
   endpoint_ = {"127.0.0.1", *port, "", options_.api_key};
   platform::ChildOptions child{.arguments = {program.string(), "serve", options_.target, "--port", *port},
-                               .output = folder_ / "server.log"};
+                               .output = folder_.path() / "server.log"};
   const auto& extra = options_.serve_arguments;
   if (std::find(extra.begin(), extra.end(), "--kv-disk") == extra.end()) {
-    child.arguments.insert(child.arguments.end(), {"--kv-disk", (folder_ / "kv").string()});
+    child.arguments.insert(child.arguments.end(), {"--kv-disk", (folder_.path() / "kv").string()});
   }
   child.arguments.insert(child.arguments.end(), extra.begin(), extra.end());
 
@@ -145,7 +132,7 @@ void BenchTarget::ask_for_model() {
 
 // The last three lines of the server's output, as one: the last alone may only be a hint.
 std::string BenchTarget::last_words() const {
-  std::ifstream file(folder_ / "server.log");
+  std::ifstream file(folder_.path() / "server.log");
   std::deque<std::string> lines;
   for (std::string line; std::getline(file, line);) {
     if (!line.empty()) lines.push_back(line);

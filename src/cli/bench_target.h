@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "cli/bench_client.h"
+#include "cli/temporary_folder.h"
 #include "platform/process.h"
 
 namespace lode::cli {
@@ -45,7 +46,7 @@ class BenchTarget {
 
   TargetOptions options_;
   Endpoint endpoint_;
-  std::filesystem::path folder_;  // Under /var/tmp: kept on disk, where /tmp may be memory.
+  TemporaryFolder folder_;
   std::optional<platform::Child> child_;
   std::string model_;
   std::int64_t context_ = -1;

@@ -21,8 +21,8 @@ constexpr int kUsageError = 2;
 
 using AddCommand = void (*)(CLI::App&);
 constexpr AddCommand kCommands[] = {
-    add_run_command,  add_serve_command, add_bench_command,    add_info_command,
-    add_plan_command, add_eval_command,  add_tokenize_command, add_template_command,
+    add_run_command,  add_serve_command, add_bench_command, add_audit_command,    add_cache_command,
+    add_info_command, add_plan_command,  add_eval_command,  add_tokenize_command, add_template_command,
 };
 
 // llama.cpp's flags of two and three letters after a single dash, which CLI11 would read as -c with the value "tk".

@@ -49,7 +49,6 @@ constexpr Refusal kRefusals[] = {
     {"--expert-ram", "--expert-ram", "", "there is no expert cache yet"},
     {"--draft", "--draft", "off", "there is no drafting yet"},
     {"--fit-target", "--fit-target", "", "--memory bounds what is used"},
-    {"--slot-save-path", "--slot-save-path", "", "prompts are kept automatically, see --kv-disk"},
 };
 
 void refuse(CLI::App& command, const Refusal& refusal) {
@@ -82,7 +81,7 @@ void add_compute_flags(CLI::App& command, engine::EngineOptions& options) {
       ->group(std::string(kCompute));
   add_kv_type(command, "--ctk", "-ctk", "K", options.k_type);
   add_kv_type(command, "--ctv", "-ctv", "V", options.v_type);
-  command.add_option("--isa", options.isa, "Force an instruction set: generic, avx2; default: the best here")
+  command.add_option("--isa", options.isa, "Force an instruction set: generic, avx2 or avx512; default: the best here")
       ->group(std::string(kCompute));
   static const std::map<std::string, gguf::LoadMode> kModes = {
       {"mmap", gguf::LoadMode::mmap}, {"read", gguf::LoadMode::read}, {"direct", gguf::LoadMode::direct}};
@@ -93,6 +92,14 @@ void add_compute_flags(CLI::App& command, engine::EngineOptions& options) {
       ->check(CLI::IsMember(kModes))
       ->type_name("mmap|read|direct")
       ->default_str("mmap")
+      ->group(std::string(kCompute));
+  command
+      .add_flag_function(
+          "--no-repack",
+          [&options](std::int64_t count) {
+            if (count > 0) options.repack = engine::EngineOptions::Repack::off;
+          },
+          "Keep weights as the file has them: starts sooner and shares memory with other processes, generates slower")
       ->group(std::string(kCompute));
   command
       .add_flag_function(

@@ -143,6 +143,10 @@ void add_serve_command(CLI::App& app) {
       ->capture_default_str();
   command.add_option("--api-key", flags->server.api_keys, "Key that clients must send; several keep separate caches")
       ->allow_extra_args(false);
+  command
+      .add_option("--slot-save-path", flags->server.slot_save_path,
+                  "Folder for llama-server's slot files; prompts are kept without it, see --kv-disk")
+      ->type_name("DIR");
   add_chat_template_flag(command, flags->chat_template);
   command.add_flag("-v,--verbose", flags->verbose, "Log health probes too");
   command.add_flag("-q,--quiet", flags->quiet, "Log only warnings and errors");

@@ -19,6 +19,8 @@ namespace {
 constexpr auto kIdlePoll = std::chrono::milliseconds(100);
 // The same while sequences wait for a peer or for the disk.
 constexpr auto kWaitPoll = std::chrono::milliseconds(1);
+// The same while work waits for something, such as a write.
+constexpr auto kWorkPoll = std::chrono::milliseconds(5);
 
 // The thread-safe shell: an inbox in front of the Stepper, which only the step thread touches.
 class EngineImpl final : public Engine {
@@ -35,6 +37,7 @@ class EngineImpl final : public Engine {
   Result<RequestId> submit(Request request, EventSink sink) override;
   void cancel(RequestId id) override;
   EngineStats stats() const override;
+  Status run_inside(std::function<Work(Inside*)> work) override;
   void stop(std::int64_t drain_ms) override;
 
  private:
@@ -45,13 +48,16 @@ class EngineImpl final : public Engine {
   Status check(const Request& request) const;
   void loop();
   bool take_commands();
+  bool do_work();
+  void end_work();
   void publish_stats();
   // Requests without a slot. mutex_ held: a request is always in the inbox, in the stepper's queue, or in a slot.
   std::int64_t waiting() const { return inbox_requests_ + stepper_.queued(); }
 
   std::unique_ptr<Runtime> rt_;
   const std::int32_t queue_max_;
-  Stepper stepper_;  // Step thread only.
+  Stepper stepper_;                                 // Step thread only,
+  std::vector<std::function<Work(Inside*)>> work_;  // and so is this.
 
   mutable std::mutex mutex_;  // Guards what follows.
   std::condition_variable wake_;
@@ -60,6 +66,7 @@ class EngineImpl final : public Engine {
   RequestId next_id_ = 1;
   bool stopping_ = false;
   std::int64_t drain_deadline_ns_ = 0;
+  std::vector<std::function<Work(Inside*)>> new_work_;
   EngineStats stats_;
   std::mutex stop_mutex_;  // One stop() at a time.
   std::thread thread_;
@@ -97,6 +104,35 @@ void EngineImpl::cancel(RequestId id) {
   const std::lock_guard lock(mutex_);
   inbox_.push_back({nullptr, id});
   wake_.notify_one();
+}
+
+Status EngineImpl::run_inside(std::function<Work(Inside*)> work) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return Status(Code::unavailable, "the server is stopping");
+  new_work_.push_back(std::move(work));
+  wake_.notify_one();
+  return Status::success();
+}
+
+// One call of each. True: some is left.
+bool EngineImpl::do_work() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& work : new_work_) work_.push_back(std::move(work));
+    new_work_.clear();
+  }
+  if (work_.empty()) return false;
+  Inside inside{*rt_->store, stepper_.slots()};
+  std::erase_if(work_, [&](auto& work) { return work(&inside) == Work::done; });
+  return !work_.empty();
+}
+
+void EngineImpl::end_work() {
+  const std::lock_guard lock(mutex_);
+  for (auto* all : {&work_, &new_work_}) {
+    for (auto& work : *all) work(nullptr);
+    all->clear();
+  }
 }
 
 EngineStats EngineImpl::stats() const {
@@ -144,6 +180,7 @@ void EngineImpl::loop() {
   while (take_commands()) {
     const std::int64_t before = stepper_.running() + stepper_.queued();
     const bool progressed = stepper_.step();
+    const bool working = do_work();
     const std::int64_t now = platform::system_clock().now_ns();
     if (stepper_.running() + stepper_.queued() != before || now - published > 50'000'000) {
       publish_stats();
@@ -152,9 +189,12 @@ void EngineImpl::loop() {
     if (progressed) continue;
     std::unique_lock lock(mutex_);
     const bool idle = stepper_.idle();
-    if (idle) wake_.wait_for(lock, kIdlePoll, [&] { return !inbox_.empty() || stopping_; });
+    if (idle)
+      wake_.wait_for(lock, working ? kWorkPoll : kIdlePoll,
+                     [&] { return !inbox_.empty() || !new_work_.empty() || stopping_; });
     else wake_.wait_for(lock, kWaitPoll, [&] { return !inbox_.empty(); });
   }
+  end_work();
   // Published blocks outlive the process: 30 s is enough for a full write queue on a slow disk.
   rt_->store->flush(30'000);
   publish_stats();

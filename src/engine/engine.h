@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/request.h"
+#include "engine/slots.h"
 #include "gguf/gguf.h"
 #include "kernels/device.h"
 #include "kernels/kernels.h"
@@ -27,6 +29,8 @@ struct EngineOptions {
   std::int64_t chunk = 0;  // Most prompt tokens in a step; 0: the planner's choice.
   kernels::KvType k_type = kernels::KvType::f16, v_type = kernels::KvType::f16;
   std::string isa;  // Empty: the best.
+  // Weights in packed rows (engine/packing.h), for processors whose kernels read them faster so.
+  enum class Repack : std::uint8_t { automatic, off } repack = Repack::automatic;
   // --vram SIZE as typed: the most that a card's driver may count for this process. "0": the CPU computes. Empty: what
   // is free on the card, where there is one that can compute this model.
   std::string vram;
@@ -37,6 +41,8 @@ struct EngineOptions {
   std::string kv_disk;           // Folder, "off", or empty: the user's cache folder.
   std::string kv_disk_max;       // SIZE; empty: 10% of the free space.
   std::int32_t queue_max = 256;  // Requests waiting beyond the slots; more are refused (unavailable).
+  // `optional`: a model without a vocabulary is loaded too; its tokens then have no text.
+  enum class Vocabulary : std::uint8_t { needed, optional } vocabulary = Vocabulary::needed;
 };
 
 struct EngineInfo {
@@ -45,7 +51,9 @@ struct EngineInfo {
   std::string isa, numerics_id;
   std::int64_t context_max = 0, context_trained = 0, vocab = 0, chunk = 0, parameters = 0, file_bytes = 0;
   int threads = 0, slots = 0;
+  std::int64_t window_max = 0;  // Tokens of the widest sliding window or chunk of a layer; 0: there is none.
   std::string fingerprint;    // Hex.
+  std::string kv_folder;      // Of the SSD tier; empty: there is none.
   std::string plan_text;      // The planner's table, notes and warnings.
   std::string chat_template;  // Empty: none in the file.
   std::vector<std::string>
@@ -57,6 +65,12 @@ struct EngineStats {
   kv::StoreStats kv;
   std::int64_t slots_busy = 0, queued = 0, steps = 0, tokens_prefilled = 0, tokens_generated = 0, requests = 0,
                requests_failed = 0, requests_cancelled = 0, preemptions = 0;
+};
+
+// What work on the step thread may touch.
+struct Inside {
+  kv::Store& store;
+  Slots& slots;
 };
 
 class Engine {
@@ -74,6 +88,13 @@ class Engine {
   // The request ends within one step; its sink gets `finished` with FinishReason::cancelled. Unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;
   virtual EngineStats stats() const = 0;
+  // Runs `work` on the step thread between two steps, some milliseconds at most, again after each step or 5 ms until it
+  // says that it is done. Every call gets an end: work that is left when the engine stops is called with nullptr, once.
+  // Errors: unavailable (stopping); then it is never called.
+  enum class Work : std::uint8_t { done, again };
+  virtual Status run_inside(std::function<Work(Inside*)> work) {
+    return Status::unsupported("this engine has no store to look into");
+  }
   // Stops admitting, gives running requests up to `drain_ms` (then cancels them), writes all published KV blocks.
   virtual void stop(std::int64_t drain_ms) = 0;
 };

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "engine/packing.h"
 
 namespace lode::engine {
 namespace {
@@ -15,10 +16,6 @@ constexpr std::uint64_t kTensorAlign = 256;
 // What the driver takes with the first steps, before it has been measured: code of the kernels and of cuBLAS, whose
 // dequantized weights take 128 MiB beside.
 constexpr std::uint64_t kGrowthFast = 160 * kMiB, kGrowthDeterministic = 64 * kMiB;
-
-bool only_looked_up(const gguf::Tensor& tensor, const gguf::File& file) {
-  return tensor.name == "token_embd.weight" && file.tensor("output.weight");
-}
 
 }  // namespace
 
@@ -137,10 +134,10 @@ Result<std::byte*> Gpu::place(const gguf::Tensor& tensor, const gguf::File& file
 }
 
 model::Placer Gpu::placer(const gguf::File& file) {
-  return [this, &file](const gguf::Tensor& tensor) -> Result<const std::byte*> {
+  return [this, &file](const gguf::Tensor& tensor) -> Result<model::Placed> {
     auto at = place(tensor, file);
     if (!at.ok()) return at.status();
-    return static_cast<const std::byte*>(at.value());
+    return model::Placed{at.value()};
   };
 }
 

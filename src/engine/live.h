@@ -36,6 +36,7 @@ struct Live {
   std::unique_ptr<Constraint> constraint;  // This choice's own; null: anything may come.
   std::vector<TokenInfo> unsent;           // Tokens whose text is held back.
 
+  int slot = -1;                // While admitted.
   kv::Sequence* kv = nullptr;   // Null while queued.
   bool first_admission = true;  // A preempted request comes back with its history; its first Reuse is the one told.
   kv::Reuse reuse;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/kv_folder.h"
 #include "engine/runtime.h"
 #include "kv/known_models.h"
 #include "kv/staging.h"
@@ -13,13 +14,6 @@ namespace lode::engine {
 namespace {
 
 namespace fs = std::filesystem;
-
-// XDG's rule: $XDG_CACHE_HOME, else ~/.cache.
-fs::path default_disk_folder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return fs::path(cache) / "lode" / "kv";
-  if (const char* home = std::getenv("HOME"); home && *home == '/') return fs::path(home) / ".cache" / "lode" / "kv";
-  return {};
-}
 
 // Bytes that earlier runs left in the KV folder: DIR/<fingerprint>/<extent>.
 std::uint64_t stored_bytes(const fs::path& folder) {
@@ -85,6 +79,7 @@ plan::ModelFacts facts_for(const Runtime& rt, std::uint64_t staging) {
   facts.layers = f.layers;
   facts.context_trained = f.context_trained;
   facts.groups.assign(rt.model->groups().begin(), rt.model->groups().end());
+  if (!rt.gpu) facts.packable_bytes = PackedWeights::bytes(*rt.file, *rt.stream.ops);
   if (rt.gpu) {
     facts.card_weights_bytes = Gpu::device_bytes(*rt.file);
     facts.pinned_weights_bytes = Gpu::pinned_bytes(*rt.file);
@@ -126,6 +121,7 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
   p.v_type = o.v_type;
   p.smaller_types = {kernels::KvType::q8_0};
   p.load_mode = o.load_mode;
+  if (o.repack == EngineOptions::Repack::off) p.repack = plan::Options::Repack::off;
   LODE_RETURN_IF_ERROR(parse(o.memory, hardware.cgroup_limit.value_or(hardware.ram_total), p.memory));
   LODE_RETURN_IF_ERROR(parse(o.kv_ram, hardware.cgroup_limit.value_or(hardware.ram_total), p.kv_ram));
   if (folder.empty()) return p;
@@ -138,9 +134,16 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
 
 }  // namespace
 
+// XDG's rule: $XDG_CACHE_HOME, else ~/.cache.
+fs::path default_kv_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return fs::path(cache) / "lode" / "kv";
+  if (const char* home = std::getenv("HOME"); home && *home == '/') return fs::path(home) / ".cache" / "lode" / "kv";
+  return {};
+}
+
 Result<plan::Plan> plan_for(const EngineOptions& options, const Runtime& rt) {
   const fs::path folder = options.kv_disk == "off"  ? fs::path()
-                          : options.kv_disk.empty() ? default_disk_folder()
+                          : options.kv_disk.empty() ? default_kv_folder()
                                                     : fs::path(options.kv_disk);
   const plan::Hardware hardware = platform::detect({.disk = folder});
   auto wanted = options_for(options, hardware, folder);
@@ -209,6 +212,7 @@ Status open_planned(const plan::Plan& plan, Runtime& rt) {
   rt.store = std::move(store).value();
   for (std::uint8_t byte : name.value()) rt.info.fingerprint += fmt::format("{:02x}", byte);
   const kv::StoreStats stats = rt.store->stats();
+  if (plan.disk_folder && stats.disk_note.empty()) rt.info.kv_folder = plan.disk_folder->string();
   if (!stats.disk_note.empty()) rt.info.notes.push_back(stats.disk_note);
   else if (plan.disk_folder)
     rt.info.notes.push_back(fmt::format("SSD tier: {} of {} in use, {}", format_size(stats.disk.bytes_allocated),

@@ -48,6 +48,7 @@ struct Request {
   // Prompt lengths in tokens after which other prompts are expected to go on differently (a system prompt's end, the
   // place before the assistant's turn): the store keeps resume points there. The prompt's end is one of itself.
   std::vector<std::int64_t> marks;
+  std::int32_t slot = -1;            // The slot to run in, where that is free; -1: any.
   std::int32_t min_tokens = 0;       // No end-of-generation token before this many.
   std::vector<TokenId> stop_tokens;  // Sorted; each ends the answer as an end-of-generation token does.
   std::vector<TokenId> shown;        // Sorted; control tokens whose text is part of the answer's text.

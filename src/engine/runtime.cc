@@ -1,6 +1,10 @@
 #include "engine/runtime.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+
+#include "text/no_text.h"
 
 namespace lode::engine {
 
@@ -32,6 +36,8 @@ Status load_model(const EngineOptions& options, gguf::LoadMode mode, Runtime& rt
   rt.info.vocab = facts.vocab;
   rt.info.parameters = facts.parameters;
   rt.info.file_bytes = static_cast<std::int64_t>(rt.file->bytes_on_disk());
+  for (const model::CacheGroup& group : rt.model->groups())
+    rt.info.window_max = std::max(rt.info.window_max, group.window);
   rt.info.description = fmt::format("{}, {} layers, {}, {}", facts.name, facts.layers, facts.type_summary,
                                     format_size(rt.file->bytes_on_disk()));
   return Status::success();
@@ -82,6 +88,16 @@ Status open_gpu(const EngineOptions& options, Runtime& rt) {
   return Status::success();
 }
 
+// Copies weights into packed rows and reads the model again over them.
+static Status pack_weights(const plan::Plan& plan, Runtime& rt) {
+  ThreadPool pool(plan.threads);
+  auto packed = PackedWeights::make(*rt.file, *rt.stream.ops, pool);
+  if (!packed.ok()) return packed.status();
+  rt.packed = std::move(packed).value();
+  return read_model({.context = plan.context, .place = rt.packed->placer(), .where = model::LoadOptions::Where::memory},
+                    rt);
+}
+
 // The rest of the chain, on the card or the CPU: the model is loaded over a mapped file.
 static Status start(const EngineOptions& options, Runtime& rt) {
   const auto plan = plan_for(options, rt);
@@ -94,15 +110,21 @@ static Status start(const EngineOptions& options, Runtime& rt) {
     LODE_RETURN_IF_ERROR(read_model({.context = plan->context, .place = rt.gpu->placer(*rt.file)}, rt));
   } else {
     if (options.load_mode != gguf::LoadMode::mmap) LODE_RETURN_IF_ERROR(load_model(options, options.load_mode, rt));
-    if (plan->context != read_for) LODE_RETURN_IF_ERROR(read_model({.context = plan->context}, rt));
+    if (plan->packed_bytes > 0) LODE_RETURN_IF_ERROR(pack_weights(plan.value(), rt));
+    else if (plan->context != read_for) LODE_RETURN_IF_ERROR(read_model({.context = plan->context}, rt));
   }
   auto tokenizer = text::Tokenizer::load(*rt.file);
+  const bool absent = tokenizer.status().code() == Code::not_found;
+  if (absent && options.vocabulary == EngineOptions::Vocabulary::optional)
+    tokenizer = text::tokenizer_without_text(static_cast<std::int32_t>(rt.info.vocab));
   if (!tokenizer.ok()) return tokenizer.status();
   rt.tokenizer = std::move(tokenizer).value();
   for (const std::string& warning : rt.tokenizer->warnings()) rt.info.notes.push_back(warning);
   const auto chat = rt.file->get_string("tokenizer.chat_template");
   if (chat.ok() && chat.value()) rt.info.chat_template = *chat.value();
-  return open_planned(plan.value(), rt);
+  LODE_RETURN_IF_ERROR(open_planned(plan.value(), rt));
+  if (rt.packed) rt.packed->release_file(*rt.file);  // The fingerprint has looked at parts of every tensor.
+  return Status::success();
 }
 
 Result<std::unique_ptr<Runtime>> make_runtime(const EngineOptions& options) {

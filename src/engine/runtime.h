@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "engine/engine.h"
 #include "engine/gpu.h"
+#include "engine/packing.h"
 #include "gguf/gguf.h"
 #include "kernels/kernels.h"
 #include "kv/store.h"
@@ -24,7 +25,8 @@ namespace lode::engine {
 struct Runtime {
   std::unique_ptr<gguf::File> file;
   std::unique_ptr<text::Tokenizer> tokenizer;
-  std::unique_ptr<Gpu> gpu;  // nullptr: the CPU computes.
+  std::unique_ptr<Gpu> gpu;               // nullptr: the CPU computes.
+  std::unique_ptr<PackedWeights> packed;  // nullptr: the model reads its weights where the file or the card has them.
   std::unique_ptr<model::Model> model;
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<model::Workspace> thread_scratch;  // [threads, scratch_bytes_per_thread]

@@ -9,6 +9,7 @@ namespace lode::engine {
 Stepper::Stepper(Runtime& rt, platform::Clock& clock)
     : rt_(rt),
       clock_(clock),
+      board_(rt.limits.runs),
       sampler_(rt.model->facts().vocab, rt.info.context_max),
       mask_(Constraint::mask_words(rt.model->facts().vocab)) {
   for (TokenId id = 0; id < rt.model->facts().vocab; ++id)
@@ -31,7 +32,10 @@ bool Stepper::step() {
     remove_ended();
     return false;
   }
-  if (const Status done = forward(); done.ok()) finish_parts();
+  const std::int64_t started_ns = clock_.now_ns();
+  const Status done = forward();
+  if (done.ok()) note_computed(clock_.now_ns() - started_ns);
+  if (done.ok()) finish_parts();
   else if (rt_.gpu && done.code() != Code::corrupt) fail_parts(done);
   else repair();
   if (rt_.gpu) recount_card();
@@ -84,6 +88,7 @@ void Stepper::admit() {
       continue;
     }
     live.kv = opened.value();
+    live.slot = board_.take(live.request.slot, live.tokens, live.request.salt);
     if (live.first_admission) live.admitted_ns = clock_.now_ns();
     running_.push_back(std::move(queue_.front()));
     queue_.pop_front();
@@ -108,6 +113,7 @@ void Stepper::plan_batch() {
     if (!live.sink || rt_.store->state(*live.kv) != kv::SeqState::ready) continue;
     if (live.first_admission) {
       live.reuse = rt_.store->reuse(*live.kv);
+      say_difference(live.reuse);
       live.first_admission = false;
     }
     const std::int64_t left = static_cast<std::int64_t>(live.tokens.size()) - rt_.store->length(*live.kv);
@@ -120,6 +126,18 @@ void Stepper::plan_batch() {
     if (!decoding) chunk_left -= count;
     add_part(live, count);
   }
+}
+
+// "token 207 differs": the two tokens as text, so that whoever reads it need not ask.
+void Stepper::say_difference(kv::Reuse& reuse) const {
+  if (reuse.asked_token < 0 || !rt_.tokenizer) return;
+  const auto text = [&](TokenId id) {
+    std::string out = "'";
+    for (const char c : rt_.tokenizer->decode({&id, 1}, text::Tokenizer::Control::show))
+      out += c == '\n' ? std::string("\\n") : c == '\t' ? std::string("\\t") : std::string(1, c);
+    return out + "'";
+  };
+  reuse.reason += fmt::format(" (asked {}, stored {})", text(reuse.asked_token), text(reuse.stored_token));
 }
 
 // Memory for `count` more positions; takes it from the youngest others if need be. False: not in this step.
@@ -159,6 +177,7 @@ void Stepper::preempt(Live& live) {
   ++counters_.preemptions;
   rt_.store->close(live.kv);
   live.kv = nullptr;
+  board_.give(live.slot, live.tokens, live.request.salt, clock_.now_ns());
   const auto it = std::find_if(running_.begin(), running_.end(), [&](const auto& l) { return l.get() == &live; });
   queue_.push_front(std::move(*it));
   running_.erase(it);
@@ -189,6 +208,14 @@ Status Stepper::forward() {
   }
   return rt_.model->forward(rt_.stream, batch, rt_.store->view(specs_), rt_.limits, rt_.scratch->data(),
                             reinterpret_cast<float*>(rt_.logits->data()));
+}
+
+// What computing takes here tells the store what its blocks are worth.
+void Stepper::note_computed(std::int64_t ns) {
+  kv::Store::ComputedStep step{.tokens = static_cast<std::int64_t>(ids_.size()),
+                               .seconds = static_cast<double>(ns) * 1e-9};
+  for (const std::int64_t p : positions_) step.positions += static_cast<double>(p);
+  rt_.store->note_computed(step);
 }
 
 // A restored block could not be read: the sequences concerned fall back to what is sound and compute the rest.
@@ -368,7 +395,12 @@ void Stepper::fail(Live& live, Status error) {
 void Stepper::end(Live& live, Event&& event) {
   event.timings = timings(live);
   event.reuse = live.reuse;
-  if (live.kv) rt_.store->close(live.kv);
+  if (live.kv) {
+    // The last token was drawn, but not computed.
+    const auto computed = std::min(live.tokens.size(), static_cast<std::size_t>(rt_.store->length(*live.kv)));
+    board_.give(live.slot, std::span(live.tokens).first(computed), live.request.salt, clock_.now_ns());
+    rt_.store->close(live.kv);
+  }
   live.kv = nullptr;
   const EventSink sink = std::exchange(live.sink, nullptr);
   sink(std::move(event));

@@ -34,6 +34,7 @@ class Stepper {
   // Any thread; true also while a step runs.
   std::int64_t queued() const { return queued_; }
   std::int64_t running() const { return slots_; }
+  Slots& slots() { return board_; }
   const StepCounters& counters() const { return counters_; }
 
  private:
@@ -43,12 +44,14 @@ class Stepper {
     std::int32_t output = -1;  // Its row in logits; -1: none.
   };
   void admit();
+  void say_difference(kv::Reuse& reuse) const;
   void plan_batch();
   bool grow(Live& live, std::int64_t count);
   Live* youngest_other(const Live& live);
   void preempt(Live& live);
   void add_part(Live& live, std::int64_t count);
   Status forward();
+  void note_computed(std::int64_t ns);
   void repair();
   void fail_parts(const Status& error);
   void recount_card();
@@ -69,6 +72,7 @@ class Stepper {
 
   Runtime& rt_;
   platform::Clock& clock_;
+  Slots board_;
   Sampler sampler_;
   std::vector<TokenId> end_tokens_;             // All that end a generation.
   std::vector<std::uint32_t> mask_;             // [vocab / 32] Of the constraint at hand.

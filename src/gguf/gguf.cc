@@ -305,6 +305,13 @@ Status File::load_tensors(LoadMode mode) {
   return {};
 }
 
+void File::release_pages(const Tensor& tensor, std::uint64_t offset, std::uint64_t bytes) const {
+  LODE_CHECK(offset + bytes <= tensor.bytes);
+  const Part& part = *impl_->parts[tensor.part];
+  if (impl_->loaded == LoadMode::mmap && !part.mapped.bytes().empty())
+    part.mapped.release_pages(tensor.offset + offset, bytes);
+}
+
 std::optional<LoadMode> File::loaded_as() const {
   return impl_->loaded;
 }

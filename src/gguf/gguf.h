@@ -69,6 +69,10 @@ class File {
   // it otherwise. `direct` falls back to `read` where the file system refuses O_DIRECT; loaded_as() tells. After an
   // error nothing is loaded. In mmap mode a file that is cut later, while in use, raises SIGBUS on the missing pages.
   Status load_tensors(LoadMode mode);
+  // Takes the pages of a mapped tensor's bytes [offset, offset + bytes) out of memory; who touches them again gets them
+  // from the page cache or the disk. For bytes that have been copied. Pages that lie only partly inside stay. A file
+  // that is not mapped: nothing happens.
+  void release_pages(const Tensor& tensor, std::uint64_t offset, std::uint64_t bytes) const;
   std::optional<LoadMode> loaded_as() const;  // nullopt: no tensor data is addressable.
 
   std::uint32_t version() const;

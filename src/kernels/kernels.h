@@ -32,8 +32,9 @@ struct Stream {
   void* device = nullptr;  // CUDA: its stream and handles. CPU: nullptr.
 };
 
-// A weight matrix W [rows, cols]; products are y = W x. row_major keeps the file's bytes as they are.
-enum class Layout : std::uint8_t { row_major, panels };
+// A weight matrix W [rows, cols]; products are y = W x. row_major keeps the file's bytes as they are; packed is 8 rows
+// at a time in the order of quant/packed.h, the same bytes in all, for tables that ask for it (Table::packs).
+enum class Layout : std::uint8_t { row_major, packed };
 struct Matrix {
   quant::DType type = quant::DType::f32;
   Layout layout = Layout::row_major;
@@ -220,6 +221,10 @@ struct CombineArgs {
 struct Table {
   std::string_view name;         // "generic", "avx2"
   std::string_view numerics_id;  // Part of the KV root key; equal for all CPU tables that keep the contract.
+
+  // Whether products with this type are faster from Layout::packed; rows are then a multiple of 8. nullptr: with none.
+  // A table takes any matrix as row_major, and these in both layouts; bits are the same.
+  bool (*packs)(quant::DType) = nullptr;
 
   // out [n, table.cols] = scale * row ids[i] of the table (dequantized; `scale` multiplied once in f32).
   void (*embed)(Stream&, const Matrix& table, const TokenId* ids, std::int64_t n, float scale, float* out);

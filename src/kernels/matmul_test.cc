@@ -10,6 +10,7 @@
 #include "kernels/cpu/generic/quantize.h"
 #include "kernels/cpu/ops.h"
 #include "quant/blocks.h"
+#include "quant/packed.h"
 
 namespace lode::kernels {
 namespace {
@@ -274,6 +275,40 @@ TEST_P(Matmul, TablesAgreeOnAnyBytes) {
     }
 }
 
+// The same rows, packed.
+Weights packed(const Weights& w) {
+  Weights out = w;
+  const Matrix& m = w.matrix;
+  const std::int64_t bytes = quant::kPackedRows * quant::row_bytes(m.type, m.cols);
+  for (std::int64_t at = 0; at < static_cast<std::int64_t>(w.bytes.size()); at += bytes)
+    quant::pack_rows(m.type, w.bytes.data() + at, m.cols, out.bytes.data() + at);
+  out.matrix.data = out.bytes.data();
+  out.matrix.layout = Layout::packed;
+  return out;
+}
+
+// Every table that packs a type gives the bits of the generic table's rows: all shapes, lengths and bytes.
+TEST_P(Matmul, PackedRowsChangeNothing) {
+  if (!quant::has_packed(GetParam())) GTEST_SKIP() << "a type that is never packed";
+  Bench slow(&generic::kTable, 1);
+  int tables = 0;
+  for (const Table* table : available_tables()) {
+    if (table->packs == nullptr || !table->packs(GetParam())) continue;
+    ++tables;
+    Bench fast(table, 2);
+    for (const Fill fill : {Fill::random, Fill::ones, Fill::alternating, Fill::raw, Fill::raw_ones})
+      for (const std::int64_t n : {1, 2, 3, 4, 5, 7, 8, 33})
+        for (const std::int64_t rows : {8, 16, 40}) {
+          const std::int64_t cols = n == 7 ? 2304 : cols_for(GetParam(), n % 3 + 1);
+          const Weights w(GetParam(), rows, cols, static_cast<std::uint32_t>(60 + n), fill);
+          const std::vector<float> x = activations(n, cols, static_cast<std::uint32_t>(70 + n));
+          EXPECT_TRUE(same_bits(multiply(fast, packed(w), x, n), multiply(slow, w, x, n)))
+              << table->name << " fill " << static_cast<int>(fill) << " n " << n << " rows " << rows;
+        }
+  }
+  if (tables == 0) GTEST_SKIP() << "no table of this processor packs it";
+}
+
 // Codes and activations at their ends in every combination of bytes must not saturate: scale 1, random ends.
 TEST_P(MatmulQuantized, NothingSaturates) {
   const std::int64_t cols = cols_for(GetParam(), 1), rows = 32, n = 9;
@@ -291,10 +326,10 @@ TEST_P(MatmulQuantized, NothingSaturates) {
   std::vector<float> x(n * cols);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = i < 256 || rng() % 2 ? 127.0f : -127.0f;
   std::vector<float> values(cols);
-  for (const Table* table : available_tables())
+  const auto check = [&](const Table* table, const Weights& in) {
     for (const std::int64_t tokens : {1, 2, 9}) {
       Bench bench(table, 1);
-      const std::vector<float> y = multiply(bench, w, x, tokens);
+      const std::vector<float> y = multiply(bench, in, x, tokens);
       for (std::int64_t r = 0; r < rows; ++r) {
         quant::dequantize_row(GetParam(), w.bytes.data() + r * block_bytes, values.data(), cols);
         for (std::int64_t t = 0; t < tokens; ++t) {
@@ -304,6 +339,11 @@ TEST_P(MatmulQuantized, NothingSaturates) {
         }
       }
     }
+  };
+  for (const Table* table : available_tables()) {
+    check(table, w);
+    if (table->packs != nullptr && table->packs(GetParam())) check(table, packed(w));
+  }
 }
 
 TEST_P(Matmul, BatchingThreadsAndGroupingChangeNothing) {
@@ -416,6 +456,19 @@ TEST(Quantize, RoundsHalfToEvenAndKeepsTheLargest) {
   EXPECT_EQ(row.q[3], -2);
   EXPECT_EQ(row.q[4], 127);
   EXPECT_EQ(row.d[1], 0.0f);
+}
+
+TEST(Embed, TakesPackedRows) {
+  for (const DType type : {DType::q8_0, DType::q6_k, DType::q5_0}) {
+    const Weights table(type, 40, 512, 33);
+    const Weights other = packed(table);
+    const TokenId ids[] = {39, 0, 7, 8};
+    std::vector<float> want(4 * 512), out(want.size());
+    Bench bench(&generic::kTable, 2);
+    generic::kTable.embed(bench.stream, table.matrix, ids, 4, 3.0f, want.data());
+    generic::kTable.embed(bench.stream, other.matrix, ids, 4, 3.0f, out.data());
+    EXPECT_TRUE(same_bits(out, want)) << quant::info(type).name;
+  }
 }
 
 TEST(Embed, GathersAndScalesRows) {

@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "kv/key.h"
+#include "kv/shelves.h"
 
 namespace lode::kv {
 
@@ -26,7 +27,7 @@ enum class CopyState : std::uint8_t {
 
 // One group's bytes of a block in RAM. Pins count who relies on it: sequences, resume points, the packer and loads. A
 // pin may come before the bytes do: a peer that waits for a block pins it while it is still computed.
-struct Copy {
+struct Copy : Ranked {
   Block* block = nullptr;
   GroupId group;
   SlotId slot;  // Valid unless `none`.
@@ -37,8 +38,11 @@ struct Copy {
   std::uint32_t pins = 0;
   std::int64_t short_extent_end = -1;  // Index of the last block of the short extent it was written in; -1: none.
   Load* load = nullptr;                // While `reading`.
-  Copy *colder = nullptr, *warmer = nullptr;  // RamTier's list of unpinned copies.
-  bool listed = false;
+  bool listed = false;                 // Nobody pins it: it may be evicted, and lies on one of RamTier's shelves.
+  // Window groups. A resume point is the window before a block's end, which neighbours may share: the copy there has
+  // the first block of it, and every copy in it counts the points that hold it.
+  std::int64_t point_first = -1;  // -1: it is the end of none.
+  std::uint32_t holders = 0;
 };
 
 struct Block {
@@ -46,12 +50,15 @@ struct Block {
   Block* parent = nullptr;  // nullptr: a root, which stands for a salt and has no tokens.
   std::int64_t index = -1;  // Position of its first token / 32.
   std::array<TokenId, kBlockTokens> ids{};
-  std::vector<Copy> copies;    // [groups]; never resized.
-  Sequence* owner = nullptr;   // The live sequence that is going to compute it; peers may wait for it.
-  std::uint32_t refs = 0;      // Sequences whose path it is on.
-  std::uint32_t resident = 0;  // Copies that have a slot.
-  bool published = false;      // Its bytes existed at some time.
-  bool off_disk = false;       // The disk has, or may get, other tokens under this key: never read or write it there.
+  std::vector<Copy> copies;       // [groups]; never resized.
+  std::int64_t used_seconds = 0;  // Wall clock of the last sequence that let go of it.
+  Sequence* owner = nullptr;      // The live sequence that is going to compute it; peers may wait for it.
+  std::uint32_t refs = 0;         // Sequences whose path it is on.
+  std::uint32_t resident = 0;     // Copies that have a slot,
+  std::uint32_t near = 0;         // of them in the device's memory (RAM, where there is no device).
+  std::uint32_t resident_children = 0, near_children = 0;  // That have such copies.
+  bool published = false;                                  // Its bytes existed at some time.
+  bool off_disk = false;  // The disk has, or may get, other tokens under this key: never read or write it there.
   Block *first_child = nullptr, *next_sibling = nullptr, *previous_sibling = nullptr;
   Block* same_key = nullptr;  // The next block with an equal key: another chain, after a hash collision.
   Block *older_stub = nullptr, *newer_stub = nullptr;

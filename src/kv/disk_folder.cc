@@ -6,6 +6,7 @@
 #include "kv/extent.h"
 #include "kv/index_log.h"
 #include "kv/known_models.h"
+#include "kv/pins.h"
 
 namespace lode::kv {
 namespace {
@@ -22,10 +23,23 @@ bool is_fingerprint(std::string_view name) {
 
 // Whether a file in a fingerprint's folder was made by this program.
 bool is_ours(std::string_view name) {
-  return ExtentName::parse(name).has_value() || name == IndexLog::kFileName || name.ends_with(".tmp");
+  return ExtentName::parse(name).has_value() || name == IndexLog::kFileName || name == PinFile::kFileName ||
+         name.ends_with(".tmp");
 }
 
 }  // namespace
+
+std::optional<std::array<std::uint8_t, 32>> parse_fingerprint(std::string_view hex_digits) {
+  std::array<std::uint8_t, 32> out{};
+  if (hex_digits.size() != 2 * out.size()) return std::nullopt;
+  const auto value = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const int high = value(hex_digits[2 * i]), low = value(hex_digits[2 * i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    out[i] = static_cast<std::uint8_t>(high * 16 + low);
+  }
+  return out;
+}
 
 DiskPaths::DiskPaths(const DiskConfig& config)
     : dir(config.dir), own_name(hex(BlockKey{config.model_fingerprint})), own(dir / own_name) {}
@@ -53,7 +67,8 @@ Result<DiskScan> scan_folder(platform::FileSystem& fs, const DiskPaths& paths) {
       if (damaged || is_ours(file.name)) {
         std::string path = entry.name + "/" + file.name;
         scan.sizes[path] = file.allocated_bytes;
-        if (!own) scan.others.push_back({std::move(path), file.allocated_bytes, damaged ? 0 : file.modified_seconds});
+        if (!own && file.name != PinFile::kFileName)
+          scan.others.push_back({std::move(path), file.allocated_bytes, damaged ? 0 : file.modified_seconds});
       }
       if (own) scan.own.push_back(std::move(file));
     }

@@ -6,14 +6,17 @@
 //   DIR/known-models            hashes of model files that were read whole before (known_models.h)
 //   DIR/<64 hex>/index.log      one folder a model fingerprint
 //   DIR/<64 hex>/<name>.kvx     extents
+//   DIR/<64 hex>/pins           prefixes that stay (pins.h)
 //   DIR/<64 hex>/*.tmp          being written; removed at start-up
 //   DIR/damaged/                set aside: kept for a look, first to go when room is needed
 //
 // Anything else is not ours: neither counted nor touched.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +27,9 @@
 #include "platform/file_system.h"
 
 namespace lode::kv {
+
+// The model whose folder has this name; nothing: it is none of a model.
+std::optional<std::array<std::uint8_t, 32>> parse_fingerprint(std::string_view name);
 
 struct DiskPaths {
   explicit DiskPaths(const DiskConfig& config);

@@ -1,15 +1,20 @@
 #include "kv/disk_index.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lode::kv {
 
-DiskIndex::Handle DiskIndex::add(const ExtentMeta& meta, std::uint64_t allocated_bytes, std::int64_t used_seconds) {
-  const Handle extent = lru_.insert(lru_.end(), Extent{.name = meta.name,
-                                                       .parent = meta.parent,
-                                                       .keys = meta.keys,
-                                                       .allocated_bytes = allocated_bytes,
-                                                       .used_seconds = used_seconds});
+DiskIndex::Handle DiskIndex::add(const ExtentMeta& meta, std::uint64_t allocated_bytes, std::int64_t used_seconds,
+                                 std::uint32_t uses) {
+  const Handle extent = lru_.emplace(lru_.end());
+  extent->name = meta.name;
+  extent->parent = meta.parent;
+  extent->keys = meta.keys;
+  extent->allocated_bytes = allocated_bytes;
+  extent->used_seconds = used_seconds;
+  extent->uses = uses;
+  extent->used_tick = tick_ += meta.keys.size();
   LODE_CHECK(by_name_.emplace(meta.name, extent).second);
   by_parent_.emplace(meta.parent, extent);
   for (std::uint32_t i = 0; i < meta.keys.size(); ++i) {
@@ -21,11 +26,14 @@ DiskIndex::Handle DiskIndex::add(const ExtentMeta& meta, std::uint64_t allocated
                     .ids = meta.ids[i]};
     }
     node.places.push_back({extent, i});
+    if (const auto pins = pins_.find(meta.keys[i]); pins != pins_.end()) extent->pins += pins->second[meta.name.group];
   }
+  rank(*extent);
   return extent;
 }
 
 void DiskIndex::remove(Handle extent) {
+  if (extent->shelf >= 0) shelves_.remove(*extent);
   for (const BlockKey& key : extent->keys) {
     const auto node = nodes_.find(key);
     if (node == nodes_.end()) continue;  // The same key twice in one extent: a forged file.
@@ -99,23 +107,54 @@ std::vector<DiskIndex::Handle> DiskIndex::inside(GroupId group, std::span<const 
   return found;
 }
 
-void DiskIndex::touch(const BlockKey& key, std::int64_t used_seconds) {
+void DiskIndex::touch(const BlockKey& key, std::int64_t used_seconds, std::optional<GroupId> group) {
   const auto node = nodes_.find(key);
   if (node == nodes_.end()) return;
   for (const Place& p : node->second.places) {
-    p.extent->used_seconds = used_seconds;
-    p.extent->touched = true;
+    Extent& e = *p.extent;
+    if (group && e.name.group != group->v) continue;
+    e.used_seconds = used_seconds;
     lru_.splice(lru_.end(), lru_, p.extent);
+    if (p.at > 0 && e.used_tick == tick_) continue;
+    reuse_.reused(e.kind, e.uses, tick_ - e.used_tick);
+    ++e.uses;
+    ++e.touched;
+    e.used_tick = tick_;
+    if (e.shelf >= 0) shelves_.remove(e);
+    rank(e);
   }
 }
 
 std::vector<ExtentName> DiskIndex::take_touched() {
   std::vector<ExtentName> names;
   for (auto& extent : lru_) {
-    if (extent.touched) names.push_back(extent.name);
-    extent.touched = false;
+    names.insert(names.end(), std::min(extent.touched, kTouchesMax), extent.name);
+    extent.touched = 0;
   }
   return names;
+}
+
+// Puts it on its shelf. Full history: the seconds of computing its blocks. A window or state: those since the one of
+// the group before it. Pinned ones stay off.
+void DiskIndex::rank(Extent& extent) {
+  const auto first = nodes_.find(extent.keys.front());
+  if (first == nodes_.end()) return;  // Forged: it holds a key twice.
+  const auto blocks = static_cast<std::int64_t>(extent.keys.size());
+  std::int64_t gap = 0;
+  if (full(extent)) {
+    extent.kind = ReuseModel::Kind::history;
+  } else {
+    extent.kind = by_parent_.contains(extent.keys.back()) ? ReuseModel::Kind::passed : ReuseModel::Kind::end;
+    const auto here = [&](const Place& p) { return p.extent->name.group == extent.name.group; };
+    for (auto node = nodes_.find(extent.parent); node != nodes_.end() && gap < kGapMax; ++gap) {
+      if (std::any_of(node->second.places.begin(), node->second.places.end(), here)) break;
+      node = nodes_.find(node->second.block.parent);
+    }
+  }
+  const std::int64_t index = std::max<std::int64_t>(0, first->second.block.index - gap);
+  extent.seconds_per_byte = static_cast<float>(cost_.seconds(index * kBlockTokens, (blocks + gap) * kBlockTokens) /
+                                               static_cast<double>(std::max<std::uint64_t>(extent.allocated_bytes, 1)));
+  if (extent.pins == 0) shelves_.add(extent);
 }
 
 std::int64_t DiskIndex::closest_child(const BlockKey& parent, std::span<const TokenId> ids) const {
@@ -138,48 +177,117 @@ std::int64_t DiskIndex::closest_child(const BlockKey& parent, std::span<const To
 }
 
 // An extent of another group that is worth nothing once this one is gone: its first block lies in this one.
-std::optional<DiskIndex::Handle> DiskIndex::dependent(const Extent& extent, const std::vector<bool>& whole_history,
+std::optional<DiskIndex::Handle> DiskIndex::dependent(const Extent& extent,
                                                       const std::unordered_set<const Extent*>& spared) {
-  if (whole_history.empty() || !whole_history[extent.name.group]) return std::nullopt;
+  if (whole_history_.empty() || !whole_history_[extent.name.group]) return std::nullopt;
   BlockKey before = extent.parent;
   for (const BlockKey& key : extent.keys) {
     const auto [from, to] = by_parent_.equal_range(before);
     for (auto i = from; i != to; ++i) {
       const Extent& other = *i->second;
-      if (other.keys.front() == key && !whole_history[other.name.group] && !spared.contains(&other)) return i->second;
+      if (other.keys.front() == key && !whole_history_[other.name.group] && !spared.contains(&other) && other.pins == 0)
+        return i->second;
     }
     before = key;
   }
   return std::nullopt;
 }
 
-std::optional<DiskIndex::Handle> DiskIndex::victim(const BlockKey& parent, const std::vector<bool>& whole_history) {
-  std::unordered_set<const Extent*> spared;
-  BlockKey key = parent;
-  for (std::size_t steps = 0; steps <= nodes_.size(); ++steps) {
-    const auto node = nodes_.find(key);
-    if (node == nodes_.end()) break;
-    for (const Place& p : node->second.places) spared.insert(&*p.extent);
-    key = node->second.block.parent;
+// The one on the shelves that is worth least now.
+std::optional<DiskIndex::Handle> DiskIndex::least() {
+  for (int tries = 0;; ++tries) {
+    auto* extent = static_cast<Extent*>(shelves_.least(reuse_, tick_));
+    if (!extent) return std::nullopt;
+    const int before = extent->shelf;
+    shelves_.remove(*extent);
+    rank(*extent);  // What it costs, and what stands before it, may have changed.
+    if (extent->shelf <= before || tries == kRerankMax) return find(extent->name);
   }
-  Handle found = lru_.begin();
-  while (found != lru_.end() && spared.contains(&*found)) ++found;
-  if (found == lru_.end()) return std::nullopt;
-  // Down to a leaf. A chain cannot be longer than there are extents.
+}
+
+// Down to a leaf. A chain cannot be longer than there are extents.
+DiskIndex::Handle DiskIndex::last_descendant(Handle extent, const std::unordered_set<const Extent*>& spared) {
   for (std::size_t steps = 0; steps < lru_.size(); ++steps) {
     std::optional<Handle> child;
-    for (const BlockKey& k : found->keys) {
+    for (const BlockKey& k : extent->keys) {
       const auto [from, to] = by_parent_.equal_range(k);
       for (auto i = from; i != to && !child; ++i) {
-        if (i->second != found && i->second->name.group == found->name.group && !spared.contains(&*i->second))
+        const Extent& other = *i->second;
+        if (i->second != extent && other.name.group == extent->name.group && !spared.contains(&other) &&
+            other.pins == 0)
           child = i->second;
       }
       if (child) break;
     }
     if (!child) break;
-    found = *child;
+    extent = *child;
   }
-  return dependent(*found, whole_history, spared).value_or(found);
+  return extent;
+}
+
+std::optional<DiskIndex::Handle> DiskIndex::victim(const BlockKey& parent) {
+  std::unordered_set<const Extent*> spared;
+  std::vector<Handle> off;  // Taken from their shelves meanwhile.
+  BlockKey key = parent;
+  for (std::size_t steps = 0; steps <= nodes_.size(); ++steps) {
+    const auto node = nodes_.find(key);
+    if (node == nodes_.end()) break;
+    for (const Place& p : node->second.places) {
+      if (!spared.insert(&*p.extent).second || p.extent->shelf < 0) continue;
+      shelves_.remove(*p.extent);
+      off.push_back(p.extent);
+    }
+    key = node->second.block.parent;
+  }
+  std::optional<Handle> found = least();
+  for (const Handle extent : off) shelves_.add(*extent);
+  if (!found) return std::nullopt;
+  found = last_descendant(*found, spared);
+  return dependent(**found, spared).value_or(*found);
+}
+
+void DiskIndex::evict(Handle extent) {
+  reuse_.left(extent->kind, extent->uses, tick_ - extent->used_tick);
+  remove(extent);
+}
+
+std::vector<BlockKey> DiskIndex::children(const BlockKey& parent, std::size_t most) const {
+  std::vector<BlockKey> keys;
+  if (const auto node = nodes_.find(parent); node != nodes_.end())
+    for (const Place& p : node->second.places)
+      if (p.at + 1 < p.extent->keys.size()) keys.push_back(p.extent->keys[p.at + 1]);
+  const auto [from, to] = by_parent_.equal_range(parent);
+  for (auto i = from; i != to && keys.size() < 2 * most; ++i) keys.push_back(i->second->keys.front());
+  std::sort(keys.begin(), keys.end());  // A block lies in extents of several groups.
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  keys.resize(std::min(keys.size(), most));
+  return keys;
+}
+
+std::int64_t DiskIndex::used_seconds(const BlockKey& key) const {
+  std::int64_t last = 0;
+  if (const auto node = nodes_.find(key); node != nodes_.end())
+    for (const Place& p : node->second.places) last = std::max(last, p.extent->used_seconds);
+  return last;
+}
+
+void DiskIndex::pin(const BlockKey& key, GroupId group) {
+  LODE_CHECK(group.v < kGroupsMax);
+  ++pins_[key][group.v];
+  if (const auto node = nodes_.find(key); node != nodes_.end())
+    for (const Place& p : node->second.places)
+      if (p.extent->name.group == group.v && p.extent->pins++ == 0 && p.extent->shelf >= 0) shelves_.remove(*p.extent);
+}
+
+void DiskIndex::unpin_all() {
+  pins_.clear();
+  for (Extent& extent : lru_)
+    if (std::exchange(extent.pins, 0) > 0) rank(extent);
+}
+
+bool DiskIndex::pinned(const BlockKey& key, GroupId group) const {
+  const auto pins = pins_.find(key);
+  return pins != pins_.end() && group.v < kGroupsMax && pins->second[group.v] > 0;
 }
 
 }  // namespace lode::kv

@@ -1,6 +1,7 @@
 #include "kv/disk_reader.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <fmt/format.h>
 
@@ -67,6 +68,10 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
   std::uint64_t bytes() const override {
     const std::lock_guard lock(mutex_);
     return bytes_;
+  }
+  double seconds() const override {
+    const std::lock_guard lock(mutex_);
+    return std::chrono::duration<double>(ended_ - started_).count();
   }
   std::vector<ReadProblem> take_problems() override {
     const std::lock_guard lock(mutex_);
@@ -316,7 +321,10 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
       e.file.reset();
     }
     pending_ -= reads;
-    if (pending_ == 0) changed_.notify_all();
+    if (pending_ == 0) {
+      ended_ = std::chrono::steady_clock::now();
+      changed_.notify_all();
+    }
   }
 
   DiskReader& owner_;
@@ -330,6 +338,7 @@ class DiskReader::TicketImpl final : public DiskReader::Ticket, private platform
   std::vector<bool> item_failed_;  // [items]
   std::vector<Layer> layers_;      // By LayerIndex.
   std::vector<ReadProblem> problems_;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now(), ended_ = started_;
   std::size_t pending_ = 0;  // Reads.
   std::uint64_t bytes_ = 0;
 };

@@ -6,28 +6,13 @@
 #include <fmt/format.h>
 
 #include "kv/extent.h"
+#include "kv/pins.h"
 
 namespace lode::kv {
 namespace {
 
 // Headers of usual models fit into one read.
 constexpr std::size_t kFirstRead = 16u << 10;
-
-Result<ExtentHeader> read_header(platform::FileSystem& fs, const std::filesystem::path& path,
-                                 std::uint64_t file_bytes) {
-  auto file = fs.open(path, {});
-  if (!file.ok()) return file.status();
-  std::vector<std::byte> bytes(std::min<std::uint64_t>(kFirstRead, file_bytes));
-  LODE_RETURN_IF_ERROR(platform::read_fully(**file, bytes, 0));
-  const auto length = header_length(bytes);
-  if (!length.ok()) return length.status();
-  if (*length > file_bytes) return Status::corrupt("the header is longer than the file");
-  if (*length > bytes.size()) {
-    bytes.resize(*length);
-    LODE_RETURN_IF_ERROR(platform::read_fully(**file, bytes, 0));
-  }
-  return parse_header(bytes);
-}
 
 class FolderReader {
  public:
@@ -43,7 +28,7 @@ class FolderReader {
     for (auto& logged : replay.extents) {
       const auto found = extents_.find(logged.meta.name);
       if (found == extents_.end()) continue;
-      index_.add(logged.meta, found->second.allocated_bytes, logged.used_seconds);
+      index_.add(logged.meta, found->second.allocated_bytes, logged.used_seconds, logged.uses);
       extents_.erase(found);
     }
     read_unlogged();
@@ -57,7 +42,8 @@ class FolderReader {
     const auto name = ExtentName::parse(entry.name);
     if (!name) {
       if (entry.name.ends_with(".tmp")) contents_.temporaries.push_back(below_dir(entry.name));
-      else if (entry.name != IndexLog::kFileName) contents_.foreign.push_back(entry.name);
+      else if (entry.name != IndexLog::kFileName && entry.name != PinFile::kFileName)
+        contents_.foreign.push_back(entry.name);
       return;
     }
     if (name->group >= layouts_.size() || name->layout != layouts_[name->group]) {
@@ -82,7 +68,7 @@ class FolderReader {
                  : a.first < b.first;
     });
     for (auto& [name, entry] : left) {
-      auto header = read_header(fs_, paths_.own / entry.name, entry.size);
+      auto header = read_extent_header(fs_, paths_.own / entry.name, entry.size);
       if (header.status().code() == Code::resource_exhausted || header.status().code() == Code::not_found) {
         // Sound for all we know; it may go when room is needed.
         contents_.others.push_back({below_dir(entry.name), entry.allocated_bytes, entry.modified_seconds});
@@ -112,6 +98,22 @@ class FolderReader {
 };
 
 }  // namespace
+
+Result<ExtentHeader> read_extent_header(platform::FileSystem& fs, const std::filesystem::path& path,
+                                        std::uint64_t file_bytes) {
+  auto file = fs.open(path, {});
+  if (!file.ok()) return file.status();
+  std::vector<std::byte> bytes(std::min<std::uint64_t>(kFirstRead, file_bytes));
+  LODE_RETURN_IF_ERROR(platform::read_fully(**file, bytes, 0));
+  const auto length = header_length(bytes);
+  if (!length.ok()) return length.status();
+  if (*length > file_bytes) return Status::corrupt("the header is longer than the file");
+  if (*length > bytes.size()) {
+    bytes.resize(*length);
+    LODE_RETURN_IF_ERROR(platform::read_fully(**file, bytes, 0));
+  }
+  return parse_header(bytes);
+}
 
 FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, const LogReplay& replay,
                            DiskIndex& index) {

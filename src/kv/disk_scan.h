@@ -8,6 +8,7 @@
 #include "kv/disk_folder.h"
 #include "kv/disk_index.h"
 #include "kv/disk_tier.h"
+#include "kv/extent.h"
 #include "kv/index_log.h"
 #include "platform/file_system.h"
 
@@ -25,5 +26,10 @@ struct FolderContents {
 // Fills `index`, least recently used first. Reads the headers of extents that the log does not know.
 FolderContents read_folder(platform::FileSystem& fs, const DiskConfig& config, DiskScan scan, const LogReplay& replay,
                            DiskIndex& index);
+
+// The header of an extent of at least so many bytes. not_found, resource_exhausted: it could not be looked at; else it
+// is damaged.
+Result<ExtentHeader> read_extent_header(platform::FileSystem& fs, const std::filesystem::path& path,
+                                        std::uint64_t file_bytes);
 
 }  // namespace lode::kv

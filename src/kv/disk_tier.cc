@@ -7,6 +7,7 @@
 #include <list>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -17,6 +18,7 @@
 #include "kv/disk_scan.h"
 #include "kv/disk_writer.h"
 #include "kv/extent.h"
+#include "kv/pins.h"
 
 namespace lode::kv {
 namespace {
@@ -30,9 +32,15 @@ constexpr std::int64_t kDaySeconds = 86'400;
 class DiskTierImpl final : public DiskTier {
  public:
   DiskTierImpl(const DiskConfig& config, platform::FileSystem& fs, platform::Clock& clock)
-      : config_(config), paths_(config), fs_(fs), clock_(clock), day_(clock.wall_seconds() / kDaySeconds) {
+      : config_(config),
+        paths_(config),
+        fs_(fs),
+        clock_(clock),
+        day_(clock.wall_seconds() / kDaySeconds),
+        removals_(clock) {
     for (std::uint32_t g = 0; g < config.groups.size(); ++g)
       layouts_.push_back(layout_id(GroupId{g}, config.groups[g]));
+    index_.set_whole_history(config.whole_history);
   }
   ~DiskTierImpl() override {
     for (auto& ticket : tickets_) ticket->wait_done();
@@ -45,11 +53,28 @@ class DiskTierImpl final : public DiskTier {
   std::int64_t closest_child(const BlockKey& parent, std::span<const TokenId> ids) const override {
     return index_.closest_child(parent, ids);
   }
+  std::vector<BlockKey> children(const BlockKey& parent, std::size_t most) const override {
+    return index_.children(parent, most);
+  }
+  std::int64_t used_seconds(const BlockKey& key) const override { return index_.used_seconds(key); }
+  const Removal* removed(const BlockKey& key, GroupId group) const override { return removals_.last(key, group); }
+  std::uint64_t purge(std::span<const BlockKey> keys) override;
+  Status pin(const Pin& pin) override;
+  Status unpin(const BlockKey& key) override;
+  const std::vector<Pin>& pins() const override { return pins_; }
+  bool pinned(const BlockKey& key, GroupId group) const override { return index_.pinned(key, group); }
+  std::uint64_t pinned_bytes() const override;
+  std::uint64_t pin_bytes_max() const override { return config_.quota_bytes / 4 * 3; }
   WriteResult write(GroupId group, std::span<const DiskBlock> blocks, std::span<const std::byte* const> data,
                     std::function<void(bool ok)> done) override;
   ReadTicket* start_read(std::span<const ReadItem> items) override;
   void release(ReadTicket* ticket) override;
   void touch(const BlockKey& key) override { index_.touch(key, clock_.wall_seconds()); }
+  void touch_group(const BlockKey& key, GroupId group) override { index_.touch(key, clock_.wall_seconds(), group); }
+  void set_compute_cost(const ComputeCost& cost) override { index_.set_compute_cost(cost); }
+  bool near_daily_cap() override {
+    return writer_ && written_today() + queue_file_bytes_ > config_.write_bytes_per_day_max / 10 * 9;
+  }
   void drop(const BlockKey& key) override;
   void poll() override;
   bool flush(std::int64_t timeout_ms) override;
@@ -75,6 +100,10 @@ class DiskTierImpl final : public DiskTier {
     writer_->submit(std::move(order));
   }
   void sort_others();
+  void note_removed(const DiskIndex::Extent& extent, RemovedWhy why);
+  void mark_pin(const Pin& pin);
+  void mark_pins();
+  Status store_pins();
 
   struct Pending {
     std::vector<std::function<void(bool)>> done;
@@ -98,7 +127,10 @@ class DiskTierImpl final : public DiskTier {
   std::uint64_t free_bytes_ = 0;
   std::int64_t free_bytes_at_ns_ = -kSpaceAgeNs;
   std::int64_t day_;
-  std::string read_only_;  // Why, where this is no writer.
+  RemovalLog removals_;
+  std::vector<Pin> pins_;                 // Of this model; those of other KV types too, which are nowhere in the index.
+  std::uint64_t other_pinned_bytes_ = 0;  // Allocated, of files that are in no index here.
+  std::string read_only_;                 // Why, where this is no writer.
   bool damage_reported_ = false, trouble_reported_ = false;
   std::unique_ptr<DiskWriter> writer_;  // nullptr: read-only.
   std::unique_ptr<DiskReader> reader_;
@@ -136,6 +168,9 @@ Status DiskTierImpl::start() {
   }
   auto contents = read_folder(fs_, config_, std::move(*scan), replay, index_);
   others_ = std::move(contents.others);
+  other_pinned_bytes_ = spare_pinned(fs_, paths_.dir, others_);
+  pins_ = PinFile(fs_, paths_.own).load();
+  mark_pins();
   if (writer_) clean_up(contents);
   sort_others();
   if (!contents.damaged.empty()) {
@@ -206,9 +241,9 @@ void DiskTierImpl::remove(DiskIndex::Handle extent, RemoveOrder::When when) {
   submit(RemoveOrder{.files = {std::move(doomed)}, .when = when});
 }
 
-// The file that was used longest ago, of all models; of this one, no ancestor of `parent`.
+// What is worth least of this model, but no ancestor of `parent`; or a file of another one that was used before it.
 std::optional<Doomed> DiskTierImpl::take_victim(const BlockKey& parent) {
-  const auto own = index_.victim(parent, config_.whole_history);
+  const auto own = index_.victim(parent);
   if (!others_.empty() && (!own || others_.back().used_seconds <= (*own)->used_seconds)) {
     const OtherFile file = others_.back();
     others_.pop_back();
@@ -216,7 +251,8 @@ std::optional<Doomed> DiskTierImpl::take_victim(const BlockKey& parent) {
   }
   if (!own) return std::nullopt;
   Doomed doomed = doom(*own);
-  index_.remove(*own);
+  note_removed(**own, RemovedWhy::quota);
+  index_.evict(*own);
   ++counters_.evicted_extents;
   return doomed;
 }
@@ -342,7 +378,112 @@ void DiskTierImpl::say_dropped(WriteResult reason) {
 }
 
 void DiskTierImpl::drop(const BlockKey& key) {
-  for (const auto extent : index_.extents_of(key)) remove(extent, RemoveOrder::When::at_once);
+  for (const auto extent : index_.extents_of(key)) {
+    note_removed(*extent, RemovedWhy::damaged);
+    remove(extent, RemoveOrder::When::at_once);
+  }
+}
+
+void DiskTierImpl::note_removed(const DiskIndex::Extent& extent, RemovedWhy why) {
+  for (const BlockKey& key : extent.keys) removals_.note(key, GroupId{extent.name.group}, why);
+}
+
+std::uint64_t DiskTierImpl::purge(std::span<const BlockKey> keys) {
+  const std::unordered_set<BlockKey, BlockKeyHash> wanted(keys.begin(), keys.end());
+  std::uint64_t bytes = 0;
+  for (auto extent = index_.extents().begin(); extent != index_.extents().end();) {
+    const auto next = std::next(extent);
+    const bool all = std::all_of(extent->keys.begin(), extent->keys.end(),
+                                 [&](const BlockKey& key) { return wanted.contains(key); });
+    if (all && extent->pins == 0 && writer_) {
+      bytes += extent->allocated_bytes;
+      note_removed(*extent, RemovedWhy::purged);
+      remove(extent, RemoveOrder::When::at_once);
+    }
+    extent = next;
+  }
+  return bytes;
+}
+
+// ---- pins
+
+// A chain that is not stored whole marks what there is of it.
+void DiskTierImpl::mark_pin(const Pin& pin) {
+  BlockKey key = pin.key;
+  for (std::int64_t at = pin.blocks - 1; at >= 0; --at) {
+    const DiskBlock* block = index_.block(key);
+    if (!block && at == pin.blocks - 1) return;  // Another layout's.
+    for (std::uint32_t g = 0; g < pin.first.size() && g < layouts_.size(); ++g)
+      if (at >= pin.first[g]) index_.pin(key, GroupId{g});
+    if (!block) return;
+    key = block->parent;
+  }
+}
+
+// Anew: what was lost since a pin was made would not be counted out again.
+void DiskTierImpl::mark_pins() {
+  index_.unpin_all();
+  for (const Pin& pin : pins_) mark_pin(pin);
+}
+
+std::uint64_t DiskTierImpl::pinned_bytes() const {
+  std::uint64_t bytes = other_pinned_bytes_;
+  for (const auto& extent : index_.extents())
+    if (extent.pins > 0) bytes += extent.allocated_bytes;
+  return bytes;
+}
+
+Status DiskTierImpl::store_pins() {
+  const PinFile file(fs_, paths_.own);
+  const Status stored = file.store(pins_);
+  // The real figure may be a page more: the next scan sets it right.
+  if (stored.ok())
+    writer_->ledger().set(paths_.own_name + "/" + std::string(PinFile::kFileName),
+                          align_up(16 + pins_.size() * 280, model::kSliceAlign));
+  return stored;
+}
+
+Status DiskTierImpl::pin(const Pin& pin) {
+  if (!writer_) return Status::unsupported(fmt::format("the SSD tier is read-only here: {}", read_only_));
+  const auto same = std::find_if(pins_.begin(), pins_.end(), [&](const Pin& p) { return p.key == pin.key; });
+  if (same != pins_.end()) {
+    same->name = pin.name;
+    return store_pins();
+  }
+  if (pins_.size() >= PinFile::kPinsMax)
+    return Status::exhausted(fmt::format("{} prefixes are pinned, the most there may be; unpin one", pins_.size()));
+  const std::uint64_t before = pinned_bytes();
+  mark_pin(pin);
+  const std::uint64_t after = pinned_bytes();
+  if (after > pin_bytes_max()) {
+    mark_pins();
+    return Status::exhausted(
+        fmt::format("pinning these {} tokens would keep {} more on the SSD, {} with what is pinned already; pins may "
+                    "take {}, three "
+                    "quarters of the quota of {}: unpin something or raise --kv-disk-max",
+                    pin.blocks * kBlockTokens, format_size(after - before), format_size(after),
+                    format_size(pin_bytes_max()), format_size(config_.quota_bytes)));
+  }
+  pins_.push_back(pin);
+  const Status stored = store_pins();
+  if (stored.ok()) return stored;
+  pins_.pop_back();
+  mark_pins();
+  return stored;
+}
+
+Status DiskTierImpl::unpin(const BlockKey& key) {
+  if (!writer_) return Status::unsupported(fmt::format("the SSD tier is read-only here: {}", read_only_));
+  const auto at = std::find_if(pins_.begin(), pins_.end(), [&](const Pin& p) { return p.key == key; });
+  if (at == pins_.end()) return Status::not_found("this prefix is not pinned");
+  const Pin pin = *at;
+  pins_.erase(at);
+  if (const Status stored = store_pins(); !stored.ok()) {
+    pins_.push_back(pin);
+    return stored;
+  }
+  mark_pins();
+  return Status::success();
 }
 
 // ---- reading
@@ -400,6 +541,7 @@ void DiskTierImpl::take_problems(DiskReader::Ticket& ticket) {
     const auto extent = index_.find(problem.name);
     if (!extent) continue;
     if (problem.kind == ReadProblem::Kind::gone) {
+      note_removed(**extent, RemovedWhy::vanished);
       remove(*extent, RemoveOrder::When::at_once);  // Nothing to unlink: it sets the ledger and the log right.
       continue;
     }
@@ -407,6 +549,7 @@ void DiskTierImpl::take_problems(DiskReader::Ticket& ticket) {
       spdlog::warn("A damaged extent is set aside in {} and its blocks are computed again: {}. More are only counted.",
                    (paths_.dir / DiskPaths::kDamagedName).string(), problem.what);
     }
+    note_removed(**extent, RemovedWhy::damaged);
     Doomed doomed = doom(*extent);
     index_.remove(*extent);
     if (!writer_) continue;
@@ -455,10 +598,15 @@ void DiskTierImpl::handle(VanishedEvent& event) {
   }
   for (auto extent = index_.extents().begin(); extent != index_.extents().end();) {
     const auto next = std::next(extent);
-    if (!present.contains(extent->name)) index_.remove(extent);
+    if (!present.contains(extent->name)) {
+      note_removed(*extent, RemovedWhy::vanished);
+      index_.remove(extent);
+    }
     extent = next;
   }
   others_ = std::move(event.scan.others);
+  other_pinned_bytes_ = spare_pinned(fs_, paths_.dir, others_);
+  if (!pins_.empty()) (void)store_pins();  // The file went with the folder; the blocks will not come back by it.
   sort_others();
 }
 

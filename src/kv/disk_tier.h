@@ -18,7 +18,9 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "kernels/device.h"
+#include "kv/catalog.h"
 #include "kv/key.h"
+#include "kv/value.h"
 #include "model/kv_view.h"
 #include "platform/clock.h"
 #include "platform/file_system.h"
@@ -70,7 +72,8 @@ class ReadTicket {
   virtual bool done() const = 0;  // No slice is pending any more.
   // Items (indices into the span given to start_read) with at least one failed slice; complete once done().
   virtual std::vector<std::size_t> failed() const = 0;
-  virtual std::uint64_t bytes() const = 0;  // Bytes read for it.
+  virtual std::uint64_t bytes() const = 0;      // Bytes read for it.
+  virtual double seconds() const { return 0; }  // From the start to the last slice, once done(); 0: not measured.
 };
 
 struct DiskStats {
@@ -95,6 +98,25 @@ class DiskTier {
   // The longest common run of `ids` with any stored block that follows `parent`; -1: none is stored.
   virtual std::int64_t closest_child(const BlockKey& parent, std::span<const TokenId> ids) const = 0;
 
+  // Keys of the stored blocks that follow `parent`, each once; at most `most`.
+  virtual std::vector<BlockKey> children(const BlockKey& parent, std::size_t most) const = 0;
+  // Wall clock of the last use that is known of a stored block; 0: none.
+  virtual std::int64_t used_seconds(const BlockKey& key) const = 0;
+  // How a block of this group went, if that is remembered; nullptr: it is not. Valid until the next call.
+  virtual const Removal* removed(const BlockKey& key, GroupId group) const = 0;
+
+  // Removes every extent all of whose blocks are among `keys`, but no pinned one. Returns their allocated bytes.
+  virtual std::uint64_t purge(std::span<const BlockKey> keys) = 0;
+  // Extents that hold a block in [pin.first[group], pin.blocks) of this chain stay until unpin(), also over restarts
+  // and while other models run. All of them are stored. Errors: exhausted (more than pin_bytes_max() pinned; nothing
+  // changes), io_error and the like (the pins' file cannot be written; nothing changes), unsupported (read-only).
+  virtual Status pin(const Pin& pin) = 0;
+  virtual Status unpin(const BlockKey& key) = 0;  // not_found: it was not pinned.
+  virtual const std::vector<Pin>& pins() const = 0;
+  virtual bool pinned(const BlockKey& key, GroupId group) const = 0;
+  virtual std::uint64_t pinned_bytes() const = 0;  // Allocated, of all models' pinned extents.
+  virtual std::uint64_t pin_bytes_max() const = 0;
+
   // Queues one extent: 1 to 16 consecutive blocks of one chain and one group; data[i] has the group's block_bytes and
   // must stay unchanged until `done` is called (on the step thread, from poll) - also when it is dropped later. The
   // blocks become visible to contains() once durable. An extent that replaces a shorter one of the same chain start
@@ -112,6 +134,12 @@ class DiskTier {
   virtual void release(ReadTicket* ticket) = 0;  // Waits for done().
 
   virtual void touch(const BlockKey& key) = 0;  // Recently used: eviction takes others first.
+  // The same of one group's.
+  virtual void touch_group(const BlockKey& key, GroupId) { touch(key); }
+  // What computing takes on this machine: eviction weighs blocks by it.
+  virtual void set_compute_cost(const ComputeCost&) {}
+  // Whether nine tenths of what a day may take are written: the rest is for what has been used again.
+  virtual bool near_daily_cap() { return false; }
   // Removes a block's extents of all groups (a mismatch was seen above this tier).
   virtual void drop(const BlockKey& key) = 0;
   // Delivers completions; call each step and at least ten times a second while idle.

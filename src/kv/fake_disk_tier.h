@@ -31,6 +31,9 @@ class FakeDiskTier final : public DiskTier {
       std::set<std::uint32_t> stubborn;  // Groups whose reads all fail, though they stay listed.
     };
     std::map<BlockKey, Entry> blocks;
+    std::vector<Pin> pins;
+    std::map<std::pair<BlockKey, std::uint32_t>, Removal> removed;
+    std::uint64_t pin_bytes_max = 1ull << 40;
   };
   struct Knobs {
     int writes_per_poll = 1 << 30;                                 // 0: nothing is written until a flush.
@@ -38,6 +41,8 @@ class FakeDiskTier final : public DiskTier {
     WriteResult refuse = WriteResult::queued;                      // Anything else: every write is answered so.
     enum class Fail : std::uint8_t { no, yes } writes = Fail::no;  // Queued writes end with an error.
     std::size_t queue_max = 1 << 30;                               // Extents.
+    double bytes_per_second = 0;                                   // What restores measure; 0: nothing.
+    bool near_cap = false;                                         // Of the day.
   };
 
   FakeDiskTier(std::vector<model::BlockLayout> layouts, std::shared_ptr<Stored> stored, std::shared_ptr<Knobs> knobs)
@@ -64,6 +69,63 @@ class FakeDiskTier final : public DiskTier {
     }
     return best;
   }
+
+  std::vector<BlockKey> children(const BlockKey& parent, std::size_t most) const override {
+    std::vector<BlockKey> keys;
+    for (const auto& [key, entry] : stored_->blocks)
+      if (entry.block.parent == parent && !entry.bytes.empty() && keys.size() < most) keys.push_back(key);
+    return keys;
+  }
+  std::int64_t used_seconds(const BlockKey&) const override { return 0; }
+  const Removal* removed(const BlockKey& key, GroupId group) const override {
+    const auto it = stored_->removed.find({key, group.v});
+    return it == stored_->removed.end() ? nullptr : &it->second;
+  }
+  std::uint64_t purge(std::span<const BlockKey> keys) override {
+    std::uint64_t bytes = 0;
+    for (const BlockKey& key : keys) {
+      const auto it = stored_->blocks.find(key);
+      if (it == stored_->blocks.end() || std::any_of(it->second.bytes.begin(), it->second.bytes.end(),
+                                                     [&](const auto& b) { return pinned(key, GroupId{b.first}); }))
+        continue;
+      for (const auto& [group, data] : it->second.bytes) {
+        bytes += data.size();
+        stored_->removed[{key, group}] = {key, GroupId{group}, RemovedWhy::purged, 0};
+      }
+      stored_->blocks.erase(it);
+    }
+    return bytes;
+  }
+  Status pin(const Pin& pin) override {
+    stored_->pins.push_back(pin);
+    if (pinned_bytes() <= stored_->pin_bytes_max) return Status::success();
+    stored_->pins.pop_back();
+    return Status::exhausted("pins would take too much");
+  }
+  Status unpin(const BlockKey& key) override {
+    const auto gone = std::erase_if(stored_->pins, [&](const Pin& p) { return p.key == key; });
+    return gone ? Status::success() : Status::not_found("not pinned");
+  }
+  const std::vector<Pin>& pins() const override { return stored_->pins; }
+  bool pinned(const BlockKey& key, GroupId group) const override {
+    return std::any_of(stored_->pins.begin(), stored_->pins.end(), [&](const Pin& pin) {
+      BlockKey at = pin.key;
+      for (std::int64_t i = pin.blocks - 1; i >= 0; --i) {
+        if (at == key) return i >= pin.first[group.v];
+        const DiskBlock* block = find(at);
+        if (!block) break;
+        at = block->parent;
+      }
+      return false;
+    });
+  }
+  std::uint64_t pinned_bytes() const override {
+    std::uint64_t bytes = 0;
+    for (const auto& [key, entry] : stored_->blocks)
+      for (const auto& [group, data] : entry.bytes) bytes += pinned(key, GroupId{group}) ? data.size() : 0;
+    return bytes;
+  }
+  std::uint64_t pin_bytes_max() const override { return stored_->pin_bytes_max; }
 
   WriteResult write(GroupId group, std::span<const DiskBlock> blocks, std::span<const std::byte* const> data,
                     std::function<void(bool ok)> done) override {
@@ -101,6 +163,7 @@ class FakeDiskTier final : public DiskTier {
     tickets_.erase(at);
   }
   void touch(const BlockKey&) override {}
+  bool near_daily_cap() override { return knobs_->near_cap; }
   void drop(const BlockKey& key) override { stored_->blocks.erase(key); }
   void poll() override {
     for (int i = 0; i < knobs_->writes_per_poll && !queue_.empty(); ++i) write_one();
@@ -140,7 +203,15 @@ class FakeDiskTier final : public DiskTier {
     }
     bool done() const override { return ran; }
     std::vector<std::size_t> failed() const override { return bad; }
-    std::uint64_t bytes() const override { return items.size(); }
+    std::uint64_t bytes() const override {
+      std::uint64_t n = 0;
+      for (const auto& item : items) n += static_cast<std::uint64_t>(tier->layouts_[item.group.v].block_bytes);
+      return n;
+    }
+    double seconds() const override {
+      const double rate = tier->knobs_->bytes_per_second;
+      return rate > 0 ? static_cast<double>(bytes()) / rate : 0;
+    }
     void run() {
       if (ran) return;
       ran = true;

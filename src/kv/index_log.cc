@@ -12,6 +12,8 @@ namespace {
 
 enum class RecordType : std::uint32_t { begin = 1, add = 2, remove = 3, touch = 4 };
 
+// The most uses of an extent that survive a compaction: more make no difference to what it is worth.
+constexpr std::uint32_t kUsesKept = 17;
 constexpr std::array<char, 8> kMagic = {'L', 'O', 'D', 'E', 'K', 'V', 'L', '\0'};
 constexpr std::size_t kRecordHead = 16;             // Payload bytes (4), type (4), checksum (8).
 constexpr std::size_t kNameBytes = 48;              // last (32), layout (8), group (4), blocks (4).
@@ -88,6 +90,7 @@ class Replay {
       const auto found = where_.find(get_name(r));
       if (found == where_.end()) continue;
       found->second->used_seconds = seconds;
+      ++found->second->uses;
       order_.splice(order_.end(), order_, found->second);
     }
     return !r.failed() && r.left() == 0;
@@ -233,14 +236,20 @@ Status IndexLog::compact(Old old) {
   if (!bytes.ok()) return bytes.status();
   const LogReplay replay = replay_log(*bytes, fingerprint_);
   auto fresh = begin_record(fingerprint_);
+  std::uint64_t touches = 0;
   for (const auto& extent : replay.extents) {
     const auto record = add_record(extent);
     fresh.insert(fresh.end(), record.begin(), record.end());
+    if (extent.uses == 0) continue;
+    const std::vector<ExtentName> uses(std::min<std::uint32_t>(extent.uses, kUsesKept), extent.meta.name);
+    const auto touched = touch_record(uses, extent.used_seconds);
+    fresh.insert(fresh.end(), touched.begin(), touched.end());
+    ++touches;
   }
   LODE_RETURN_IF_ERROR(platform::replace_file(fs_, path_, fresh));
   file_.reset();
   bytes_ = fresh.size();
-  records_ = replay.extents.size() + 1;
+  records_ = replay.extents.size() + touches + 1;
   live_ = replay.extents.size();
   tail_dirty_ = false;
   return {};

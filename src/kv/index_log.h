@@ -20,6 +20,7 @@ namespace lode::kv {
 struct LoggedExtent {
   ExtentMeta meta;
   std::int64_t used_seconds = 0;  // Wall clock of its last known use.
+  std::uint32_t uses = 0;         // As often as touch records name it; not part of its own record.
 };
 
 // What the sound records before the first damaged one add up to.

@@ -46,6 +46,18 @@ Block* PrefixIndex::find_child(const Block& parent, const BlockKey& key, Ids ids
   return nullptr;
 }
 
+Block* PrefixIndex::child_of(const Block& parent, const BlockKey& key) const {
+  const auto it = by_key_.find(key);
+  for (Block* b = it == by_key_.end() ? nullptr : it->second; b; b = b->same_key)
+    if (b->parent == &parent) return b;
+  return nullptr;
+}
+
+Block* PrefixIndex::find_root(std::string_view salt) const {
+  const auto it = roots_.find(std::string(salt));
+  return it == roots_.end() ? nullptr : it->second.get();
+}
+
 Block* PrefixIndex::add_child(Block& parent, const BlockKey& key, Ids ids) {
   auto* b = new Block;
   b->key = key;

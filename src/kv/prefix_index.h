@@ -28,6 +28,14 @@ class PrefixIndex {
   Block* root(std::string_view salt, const BlockKey& key);
   // The child with this key, compared by parent and tokens; nullptr: none. A key alone is never believed.
   Block* find_child(const Block& parent, const BlockKey& key, Ids ids) const;
+  // The same without the tokens, and the root of a salt's chains: for looking at what is there. nullptr: none.
+  Block* child_of(const Block& parent, const BlockKey& key) const;
+  Block* find_root(std::string_view salt) const;
+  // Some block with this key; nullptr: none.
+  Block* any_with_key(const BlockKey& key) const {
+    const auto it = by_key_.find(key);
+    return it == by_key_.end() ? nullptr : it->second;
+  }
   // Whether some block of any chain has this key.
   bool has_key(const BlockKey& key) const { return by_key_.contains(key); }
   Block* add_child(Block& parent, const BlockKey& key, Ids ids);

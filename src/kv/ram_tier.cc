@@ -54,7 +54,9 @@ Status RamTier::move(Copy& copy, SlotId to) {
   LODE_RETURN_IF_ERROR(options_.device->copy(parts_));
   const bool listed = copy.listed;
   if (listed) unlist(copy);
+  count_out(copy);
   free(copy.group, std::exchange(copy.slot, to));
+  count_in(copy);
   if (listed) list(copy);
   return Status::success();
 }
@@ -63,7 +65,33 @@ void RamTier::install(Copy& copy, SlotId slot, CopyState state) {
   LODE_CHECK(copy.state == CopyState::none && state != CopyState::none && copy.pins > 0);
   copy.slot = slot;
   copy.state = state;
-  if (copy.block->resident++ == 0) ++resident_blocks_;
+  count_in(copy);
+}
+
+// Its parent is a leaf no more.
+void RamTier::count_in(Copy& copy) {
+  Block& b = *copy.block;
+  const bool first = b.resident++ == 0;
+  const bool first_near = home(copy.slot) == Home::near && b.near++ == 0;
+  resident_blocks_ += first;
+  rerank(b);
+  if ((!first && !first_near) || b.root()) return;
+  b.parent->resident_children += first;
+  b.parent->near_children += first_near;
+  rerank(*b.parent);
+}
+
+// Its parent may be a leaf now.
+void RamTier::count_out(Copy& copy) {
+  Block& b = *copy.block;
+  const bool last_near = home(copy.slot) == Home::near && --b.near == 0;
+  const bool last = --b.resident == 0;
+  resident_blocks_ -= last;
+  rerank(b);
+  if ((!last && !last_near) || b.root()) return;
+  b.parent->resident_children -= last;
+  b.parent->near_children -= last_near;
+  rerank(*b.parent);
 }
 
 void RamTier::arrived(Copy& copy) {
@@ -72,16 +100,28 @@ void RamTier::arrived(Copy& copy) {
 }
 
 void RamTier::remove(Copy& copy) {
+  if (options_.removals) options_.removals->note(copy.block->key, copy.group, RemovedWhy::memory);
   free(copy.group, take(copy));
 }
 
 SlotId RamTier::take(Copy& copy) {
   LODE_CHECK(copy.state != CopyState::none && !copy.writing);
   if (copy.listed) unlist(copy);
+  if (copy.point_first >= 0) end_point(copy);
   copy.state = CopyState::none;
   copy.keep = false;
-  if (--copy.block->resident == 0) --resident_blocks_;
+  count_out(copy);
   return std::exchange(copy.slot, SlotId::none());
+}
+
+// The resume point is gone with its last block; what only it held is worth what it is alone.
+void RamTier::end_point(Copy& copy) {
+  const std::int64_t first = std::exchange(copy.point_first, -1);
+  for (Block* b = copy.block; b->index >= first; b = b->parent) {
+    Copy& c = b->copies[copy.group.v];
+    --c.holders;
+    rerank(c);
+  }
 }
 
 void RamTier::pin(Copy& copy) {
@@ -93,7 +133,7 @@ void RamTier::unpin(Copy& copy) {
   if (--copy.pins > 0 || copy.state == CopyState::none) return;
   LODE_CHECK(copy.state == CopyState::in_place);  // A load pins what it reads.
   if (copy.keep) list(copy);
-  else remove(copy);
+  else free(copy.group, take(copy));  // A window slides on, a state passes: nobody would miss them.
 }
 
 SlotId RamTier::unpin_and_take(Copy& copy) {
@@ -109,31 +149,36 @@ SlotId RamTier::unpin_and_take(Copy& copy) {
 void RamTier::list(Copy& copy) {
   List& l = list_of(copy);
   copy.listed = true;
-  copy.colder = l.warmest;
-  copy.warmer = nullptr;
-  (l.warmest ? l.warmest->warmer : l.coldest) = &copy;
-  l.warmest = &copy;
+  if (ranker_->rank(copy)) l.shelves.add(copy);
+  else l.shelves.add_other(copy);
   l.bytes += block_bytes(copy.group);
 }
 
 void RamTier::unlist(Copy& copy) {
   List& l = list_of(copy);
-  (copy.colder ? copy.colder->warmer : l.coldest) = copy.warmer;
-  (copy.warmer ? copy.warmer->colder : l.warmest) = copy.colder;
-  copy.colder = copy.warmer = nullptr;
+  l.shelves.remove(copy);
   copy.listed = false;
   l.bytes -= block_bytes(copy.group);
 }
 
-void RamTier::make_coldest(Copy& copy) {
-  LODE_CHECK(copy.listed);
+Copy* RamTier::least(Home home, const ReuseModel& reuse, std::uint64_t tick) const {
+  const Shelves& shelves = lists_[static_cast<std::size_t>(home)].shelves;
+  Ranked* found = shelves.least(reuse, tick);
+  return static_cast<Copy*>(found ? found : shelves.first_other());
+}
+
+void RamTier::rerank(Copy& copy) {
+  if (!copy.listed) return;
   unlist(copy);
+  list(copy);
+}
+
+void RamTier::make_worthless(Copy& copy) {
+  LODE_CHECK(copy.listed);
   List& l = list_of(copy);
-  copy.listed = true;
-  copy.warmer = l.coldest;
-  (l.coldest ? l.coldest->colder : l.warmest) = &copy;
-  l.coldest = &copy;
-  l.bytes += block_bytes(copy.group);
+  l.shelves.remove(copy);
+  copy.seconds_per_byte = 0;
+  l.shelves.add(copy);
 }
 
 std::uint64_t RamTier::used(const Pools& pools) {

@@ -1,5 +1,5 @@
-// The fast tiers: slots of every group inside a budget, who pins them, and the list of those that nobody pins, coldest
-// first. Owns the arenas. Knows no tree and no policy. Step thread only.
+// The fast tiers: slots of every group inside a budget, who pins them, and those that nobody pins, on shelves by what
+// they are worth. Owns the arenas. What a copy is worth, a Ranker says. Step thread only.
 //
 // Without a device there is one home, RAM. With one there are two: `near`, the device's memory, and `far`, page-locked
 // RAM behind it, which kernels can read and write in place too, only slower. A copy is in one of them.
@@ -14,12 +14,20 @@
 #include "base/status.h"
 #include "kernels/device.h"
 #include "kv/block.h"
+#include "kv/catalog.h"
 #include "memory/budget.h"
 #include "memory/slot_pool.h"
 
 namespace lode::kv {
 
 enum class Home : std::uint8_t { near, far };
+
+// Says what an unpinned copy is worth: sets its kind and seconds_per_byte. False: it goes with something else.
+class Ranker {
+ public:
+  virtual ~Ranker() = default;
+  virtual bool rank(Copy& copy) = 0;
+};
 
 struct RamTierOptions {
   std::vector<std::int64_t> block_bytes;  // Of each group.
@@ -29,6 +37,7 @@ struct RamTierOptions {
   // With a device: its memory's budget, which others draw on too. Both outlive the tier.
   kernels::Device* device = nullptr;
   memory::Budget* near = nullptr;
+  RemovalLog* removals = nullptr;  // Told of every copy that remove() takes; outlives the tier.
 };
 
 class RamTier {
@@ -54,13 +63,16 @@ class RamTier {
   // Frees the copy's slot; its pins, if any, now wait for another.
   void remove(Copy& copy);
   void pin(Copy& copy);
-  // The last pin lists the copy as the warmest, or frees it where it is not to be kept.
+  // The last pin puts the copy on a shelf, or frees it where it is not to be kept.
   void unpin(Copy& copy);
   // As unpin; but where that would free the slot, it becomes the caller's own. Else none.
   SlotId unpin_and_take(Copy& copy);
 
-  Copy* coldest(Home home) const { return lists_[static_cast<std::size_t>(home)].coldest; }
-  void make_coldest(Copy& copy);  // An unpinned copy that is of no use now.
+  void set_ranker(Ranker* ranker) { ranker_ = ranker; }  // Before anything is unpinned; outlives the tier's use.
+  // The unpinned copy that is worth least, as it was ranked last; nullptr: there is none.
+  Copy* least(Home home, const ReuseModel& reuse, std::uint64_t tick) const;
+  void rerank(Copy& copy);          // Something has changed that its worth depends on. Nothing, where it is pinned.
+  void make_worthless(Copy& copy);  // An unpinned copy that is of no use now.
 
   const memory::Budget& budget() const { return budget_; }             // Of RAM.
   const memory::Budget* near_budget() const { return options_.near; }  // Of the device.
@@ -75,7 +87,7 @@ class RamTier {
   static constexpr std::uint32_t kFarBit = 1u << 31;
   using Pools = std::vector<std::unique_ptr<memory::SlotPool>>;  // [groups]
   struct List {
-    Copy *coldest = nullptr, *warmest = nullptr;
+    Shelves shelves;
     std::uint64_t bytes = 0;
   };
 
@@ -93,6 +105,12 @@ class RamTier {
   SlotId take(Copy& copy);
   void list(Copy& copy);
   void unlist(Copy& copy);
+  void count_in(Copy& copy);
+  void count_out(Copy& copy);
+  void end_point(Copy& copy);
+  void rerank(Block& block) {
+    for (Copy& c : block.copies) rerank(c);
+  }
 
   const RamTierOptions options_;
   memory::Budget budget_;
@@ -100,6 +118,7 @@ class RamTier {
   std::array<List, 2> lists_;               // By Home.
   std::vector<kernels::DeviceCopy> parts_;  // Scratch of move.
   std::size_t resident_blocks_ = 0;
+  Ranker* ranker_ = nullptr;
 };
 
 }  // namespace lode::kv

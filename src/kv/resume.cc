@@ -32,7 +32,8 @@ ResumePoints find_resume(const Sequence& seq, std::int64_t blocks_max, std::span
     bool stored = true, in_flight = true, history = true, history_in_flight = true, no_state = true;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const Copy& c = b.copies[g];
-      const bool have = c.state != CopyState::none || (tiers == Tiers::ram_and_disk && on_disk(disk, c));
+      const bool have =
+          (tiers != Tiers::disk && c.state != CopyState::none) || (tiers != Tiers::ram && on_disk(disk, c));
       runs[g].stored = have ? runs[g].stored + 1 : 0;
       // A peer publishes every block that it computes, but states only where it has planned to.
       const bool promised = peer && (groups[g].kind != Kind::checkpoint || b.owner->plan.contains(end));
@@ -55,24 +56,41 @@ ResumePoints find_resume(const Sequence& seq, std::int64_t blocks_max, std::span
   return found;
 }
 
-std::string reuse_reason(const Sequence& seq, std::int64_t resumed, const ResumePoints& found) {
+Stop reuse_stop(const Sequence& seq, std::int64_t resumed, const ResumePoints& found) {
   const std::int64_t limit = (seq.reuse.prompt_tokens - 1) / kBlockTokens;
-  if (limit == 0) return fmt::format("prompt shorter than a block of {} tokens", kBlockTokens);
-  if (resumed == limit) return "whole prompt but its last tokens";
+  if (limit == 0) return Stop::short_prompt;
+  if (resumed == limit) return Stop::whole;
+  if (seq.slow_read) return Stop::slow_read;
   const std::int64_t known = std::min(limit, seq.matched);
-  std::string differs = seq.differs_at >= 0 ? fmt::format("token {} differs", seq.differs_at) : "";
-  if (resumed < std::min(found.no_state, known)) {
-    const std::string nearest = resumed > 0 ? fmt::format("no checkpoint nearer than token {}", resumed * kBlockTokens)
-                                            : fmt::format("no checkpoint up to token {}", known * kBlockTokens);
-    return differs.empty() ? nearest : differs + ", " + nearest;
-  }
-  if (resumed < std::min(found.history, known)) return "window state not stored";
+  if (resumed < std::min(found.no_state, known)) return Stop::no_checkpoint;
+  if (resumed < std::min(found.history, known)) return Stop::no_window;
   if (resumed < seq.matched)
-    return seq.path[static_cast<std::size_t>(resumed)]->published ? "evicted"
-                                                                  : "still being computed for another request";
-  if (!differs.empty()) return differs;
-  if (resumed == 0) return "nothing stored for this prefix";
-  return fmt::format("stored only up to token {}", resumed * kBlockTokens);
+    return seq.path[static_cast<std::size_t>(resumed)]->published ? Stop::evicted : Stop::computing;
+  if (seq.reuse.differs_at >= 0) return Stop::differs;
+  return resumed == 0 ? Stop::nothing : Stop::ends;
+}
+
+std::string reuse_reason(const Sequence& seq, std::int64_t resumed, const ResumePoints& found) {
+  const std::string differs = seq.reuse.differs_at >= 0 ? fmt::format("token {} differs", seq.reuse.differs_at) : "";
+  switch (reuse_stop(seq, resumed, found)) {
+    case Stop::short_prompt: return fmt::format("prompt shorter than a block of {} tokens", kBlockTokens);
+    case Stop::whole: return "whole prompt but its last tokens";
+    case Stop::no_checkpoint: {
+      const std::int64_t known = std::min((seq.reuse.prompt_tokens - 1) / kBlockTokens, seq.matched);
+      const std::string nearest = resumed > 0
+                                      ? fmt::format("no checkpoint nearer than token {}", resumed * kBlockTokens)
+                                      : fmt::format("no checkpoint up to token {}", known * kBlockTokens);
+      return differs.empty() ? nearest : differs + ", " + nearest;
+    }
+    case Stop::no_window: return "window state not stored";
+    case Stop::evicted: return "evicted";
+    case Stop::slow_read: return "reading is slower than computing here";
+    case Stop::computing: return "still being computed for another request";
+    case Stop::differs: return differs;
+    case Stop::ends: return fmt::format("stored only up to token {}", resumed * kBlockTokens);
+    case Stop::nothing: break;
+  }
+  return "nothing stored for this prefix";
 }
 
 }  // namespace lode::kv

@@ -12,7 +12,7 @@
 
 namespace lode::kv {
 
-enum class Tiers : std::uint8_t { ram, ram_and_disk };
+enum class Tiers : std::uint8_t { ram, ram_and_disk, disk };
 
 struct ResumePoints {
   std::int64_t stored = 0;     // Blocks: everything needed is in RAM, being read, or on disk.
@@ -25,7 +25,8 @@ struct ResumePoints {
 ResumePoints find_resume(const Sequence& seq, std::int64_t blocks_max, std::span<const model::CacheGroup> groups,
                          const DiskTier* disk, Tiers tiers);
 
-// What stopped the reuse at block `resumed`, for Reuse::reason.
+// What stopped the reuse at block `resumed`, and the same in words, for Reuse::reason.
+Stop reuse_stop(const Sequence& seq, std::int64_t resumed, const ResumePoints& found);
 std::string reuse_reason(const Sequence& seq, std::int64_t resumed, const ResumePoints& found);
 
 }  // namespace lode::kv

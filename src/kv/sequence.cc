@@ -28,9 +28,8 @@ void Sequence::reset() {
     g.state = {};
   }
   held = length = tail_count = attached = matched = opened_ns = kept_end = 0;
-  differs_at = -1;
   plan.clear();
-  live = waiting = broken = false;
+  live = waiting = broken = counted = slow_read = false;
   loads.clear();
   reuse = {};
   std::fill(source.begin(), source.end(), Source::ram);

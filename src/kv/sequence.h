@@ -61,14 +61,15 @@ class Sequence {
   std::array<TokenId, kBlockTokens> tail{};  // Ids of the block that is not full yet.
   std::int64_t tail_count = 0;
   bool live = false, waiting = false;
+  bool counted = false;       // As a use of what it shares.
+  bool slow_read = false;     // More is stored, but computing it takes less time than reading it.
   bool broken = false;        // A block it relies on was damaged: repair() before anything else.
   std::int64_t attached = 0;  // While waiting: blocks before it are known to be in place.
   std::vector<Load*> loads;   // Reads that its blocks depend on and that have not ended.
 
   Reuse reuse;
-  std::vector<Source> source;    // [blocks_max]
-  std::int64_t matched = 0;      // Leading blocks of the prompt that the index or the disk knew at open.
-  std::int64_t differs_at = -1;  // First token that differs from the closest stored continuation; -1: unknown.
+  std::vector<Source> source;  // [blocks_max]
+  std::int64_t matched = 0;    // Leading blocks of the prompt that the index or the disk knew at open.
   std::int64_t opened_ns = 0;
 
   ResumePlan plan;            // Boundaries that are worth resuming at.

@@ -124,12 +124,14 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::create(const StoreConfig& config, 
                                                      StoreParts parts) {
   LODE_RETURN_IF_ERROR(check(config));
   std::vector<model::BlockLayout> layouts = layouts_of(config);
+  parts.removals = std::make_unique<RemovalLog>(clock);
   RamTierOptions options{.block_bytes = {},
                          .bytes_max = config.arena_bytes_max,
                          .piece_bytes = config.device ? parts.pinned_piece_bytes : parts.piece_bytes,
                          .freed = parts.freed,
                          .device = config.device,
-                         .near = config.device_budget};
+                         .near = config.device_budget,
+                         .removals = parts.removals.get()};
   for (const auto& l : layouts) options.block_bytes.push_back(l.block_bytes);
   auto ram = RamTier::create(options);
   if (!ram.ok()) return ram.status();
@@ -144,13 +146,14 @@ StoreImpl::StoreImpl(const StoreConfig& config, std::vector<model::BlockLayout> 
       blocks_max_((config.context_max + kBlockTokens - 1) / kBlockTokens),
       every_blocks_(every_blocks(config, layouts_)),
       clock_(clock),
+      removals_(std::move(parts.removals)),
       root_key_(parts.root_key),
       child_key_(parts.child_key),
       disk_note_(std::move(parts.disk_note)),
       disk_(std::move(parts.disk)),
       ram_(std::move(ram)),
       index_(config.groups.size()),
-      evictor_(config_.groups, index_, *ram_, disk_.get(), config.unpinned_bytes_max),
+      evictor_(config_.groups, index_, *ram_, disk_.get(), kSlackBlocks, config.unpinned_bytes_max),
       view_(config_.groups, layouts_, config.sequences_max, clock) {
   if (!disk_) return;
   packer_ = std::make_unique<ExtentPacker>(config_.groups, *disk_, *ram_, index_);
@@ -185,9 +188,11 @@ void StoreImpl::release(Sequence& seq) {
 
 // Takes a sequence's blocks from the end of its path until `blocks` are left. They are unpinned already.
 void StoreImpl::release_path(Sequence& seq, std::size_t blocks) {
+  const std::int64_t now = clock_.wall_seconds();
   while (seq.path.size() > blocks) {
     Block& b = *seq.path.back();
     if (b.owner == &seq) b.owner = nullptr;
+    if (seq.live) b.used_seconds = now;
     seq.path.pop_back();
     index_.unref(b);
   }
@@ -201,16 +206,15 @@ void StoreImpl::close(Sequence* closing) {
   if (!seq.waiting && !seq.broken) keep_last_state(seq);
   free_own_slots(seq);
   // What it leaves is a resume point: the window groups' rings and the last boundary's state at its end, and those at
-  // its marks. Deepest first, so that the list of unpinned copies has leaves before their ancestors.
+  // its marks. Deepest first, so that leaves are ranked before their ancestors.
+  for (std::size_t g = 0; g < seq.groups.size(); ++g)
+    if (!lasting(g) && !seq.waiting && seq.groups[g].first < seq.held)
+      evictor_.make_point(seq.path[static_cast<std::size_t>(seq.held - 1)]->copies[g], seq.groups[g].first);
   for (std::int64_t i = seq.held - 1; i >= 0; --i)
     for (std::size_t g = seq.groups.size(); g-- > 0;) {
       Copy& c = seq.path[static_cast<std::size_t>(i)]->copies[g];
-      if (i < seq.groups[g].first) {
-        if (!recurrent(g) || !c.listed || (i + 1) % (kWarmEvery * every_blocks_) != 0) continue;
-        ram_->pin(c);  // As warm as its chain.
-      } else if (!seq.waiting && !recurrent(g)) {
-        c.keep = true;
-      }
+      if (i < seq.groups[g].first) continue;
+      if (!seq.waiting && !recurrent(g)) c.keep = true;
       ram_->unpin(c);
     }
   release_marks(seq);
@@ -296,7 +300,7 @@ void StoreImpl::write_unwritten(WhenFull when_full, std::int64_t deadline_ns) {
     for (Copy& c : b.copies) {
       // A live sequence's last state is worth writing when the process ends, not each second.
       const bool passing = recurrent(c.group.v) && !c.keep;
-      if (packer_->wants(c) && !(passing && when_full == WhenFull::stop)) left.push_back(&c);
+      if (packer_->wants(c) && !(passing && when_full == WhenFull::stop) && worth_writing(c)) left.push_back(&c);
     }
   });
   std::sort(left.begin(), left.end(), [](const Copy* a, const Copy* b) { return a->block->index > b->block->index; });

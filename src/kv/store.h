@@ -14,6 +14,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "kv/catalog.h"
 #include "kv/disk_tier.h"
 #include "kv/key.h"
 #include "memory/budget.h"
@@ -50,18 +51,6 @@ struct StoreConfig {
 // instead, which is why these may not outweigh the KV itself.
 std::int64_t checkpoint_interval(std::span<const model::CacheGroup> groups,
                                  std::span<const model::BlockLayout> layouts);
-
-// What a reply's `cache` object says.
-struct Reuse {
-  std::int64_t prompt_tokens = 0;
-  std::int64_t tokens_reused = 0;
-  std::int64_t from_ram = 0, from_disk = 0, from_in_flight = 0;  // Sum: tokens_reused. (in flight: computed for a peer)
-  std::string resume = "none";  // "none", "block", or "checkpoint" (models with recurrent layers).
-  std::string reason;           // What stopped the reuse there: "whole prompt but its last tokens", "nothing
-                                // stored for this prefix", "token 9584 differs", "window state not stored",
-                                // "no checkpoint nearer than token 9216", "evicted", "damaged block", ...
-  double load_ms = 0;           // Time until the last restored byte was in place.
-};
 
 class Sequence;  // Opaque: one live sequence's block tables and pins.
 
@@ -124,6 +113,12 @@ class Store {
   virtual void mark_resume_point(Sequence& seq) = 0;
   // After KvView::wait failed: damaged blocks are dropped, length() falls back to what is sound (recompute from there).
   virtual void repair(Sequence& seq) = 0;
+  // What the step just committed took: what blocks are worth is measured by it. `positions`: the sum of its tokens'.
+  struct ComputedStep {
+    std::int64_t tokens = 0;
+    double positions = 0, seconds = 0;
+  };
+  virtual void note_computed(const ComputedStep&) {}
   // Unpins everything; published blocks stay as the budget allows; pending extents are sealed (a turn's end).
   virtual void close(Sequence* seq) = 0;
 
@@ -134,6 +129,31 @@ class Store {
   virtual void poll() = 0;  // Each step, and at least ten times a second while idle.
   // Seals and writes all published blocks; at shutdown. False: the deadline passed first.
   virtual bool flush(std::int64_t timeout_ms) = 0;
+  // ---- Questions and orders about what is stored, under one salt each (catalog.h). Nothing here computes, reads
+  // blocks or changes what a request would get, but for purge, pin and unpin. Prompts longer than the context are
+  // `invalid`.
+
+  // What a request with this prompt would reuse, and what stops it there.
+  virtual Result<Explanation> explain(std::span<const TokenId> prompt, std::string_view salt) = 0;
+  virtual PrefixPage list(std::string_view salt, std::int64_t offset, std::int64_t limit) = 0;
+  // Tokens of the stored chain that ends with this block; not_found where there is none under this salt.
+  virtual Result<std::vector<TokenId>> tokens_of(const BlockKey& key, std::string_view salt) = 0;
+  // Drops what is stored, or of one prefix (its last block's key) what no other stored prefix needs. Blocks that
+  // somebody uses stay, and so do pinned ones. Extents that hold other blocks as well stay on the SSD.
+  virtual Purged purge(std::string_view salt, const std::optional<BlockKey>& key) = 0;
+  // The blocks of these tokens and how far they are stored. `write`: what is not yet on the SSD is queued for it.
+  enum class Write : std::uint8_t { no, now };
+  virtual Result<ChainState> chain(std::span<const TokenId> tokens, std::string_view salt, Write write) = 0;
+  // Keeps the longest resume point among these tokens' full blocks. Errors: not_found (nothing of it is stored),
+  // unavailable (it is being written to the SSD: ask again), exhausted (pins would take more than their share; the
+  // message has the figures), unsupported (the SSD tier is read-only here).
+  virtual Result<Pinned> pin(std::span<const TokenId> tokens, std::string_view salt, const std::string& name) = 0;
+  // not_found: no such pin under this salt.
+  virtual Status unpin(const BlockKey& key, std::string_view salt) = 0;
+  virtual std::vector<Pin> pins(std::string_view salt) const = 0;
+  // Everything that a root key hashes, with this salt in it.
+  virtual RootInputs root_inputs(std::string_view salt) const = 0;
+
   // Drops all unpinned RAM blocks (tests, and the audit's restart arms).
   virtual void drop_ram() = 0;
   virtual StoreStats stats() const = 0;

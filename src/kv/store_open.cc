@@ -34,13 +34,17 @@ void StoreImpl::build_path(Sequence& seq, std::span<const TokenId> prompt) {
   Block* parent = seq.root;
   for (std::int64_t i = 0; i < blocks; ++i) {
     const Ids ids(prompt.data() + i * kBlockTokens, kBlockTokens);
-    std::int64_t common = known ? PrefixIndex::closest_child(*parent, ids) : -1;
     Block* b = child_block(*parent, ids);
     if (known && !b->published && !b->owner) {
       known = false;
-      if (disk_ && !parent->off_disk) common = std::max(common, disk_->closest_child(parent->key, ids));
+      const Closest other = closest(*parent, ids, b);
       // Nothing in common is another prompt altogether, unless it goes on where both agree so far.
-      if (common < kBlockTokens && (common > 0 || (common == 0 && i > 0))) seq.differs_at = i * kBlockTokens + common;
+      if (other.common < kBlockTokens && (other.common > 0 || (other.common == 0 && i > 0))) {
+        const auto at = static_cast<std::size_t>(other.common);
+        seq.reuse.differs_at = i * kBlockTokens + other.common;
+        seq.reuse.asked_token = ids[at];
+        seq.reuse.stored_token = other.ids[at];
+      }
     }
     seq.matched += known;
     index_.ref(*b);
@@ -80,11 +84,21 @@ Result<Sequence*> StoreImpl::open_sequence(std::span<const TokenId> prompt, std:
   return &seq;
 }
 
+// The best resume point among the first `blocks_max` blocks, and in seq.slow_read whether a better one is not read.
+ResumePoints StoreImpl::find_start(Sequence& seq, std::int64_t blocks_max) const {
+  const ResumePoints found = find_resume(seq, blocks_max, config_.groups, disk_.get(), Tiers::ram_and_disk);
+  seq.slow_read = false;
+  if (!disk_ || found.stored == 0) return found;
+  const ResumePoints ram = find_resume(seq, blocks_max, config_.groups, nullptr, Tiers::ram);
+  seq.slow_read = ram.stored < found.stored && !reading_pays(seq, found.stored, ram.stored);
+  return seq.slow_read ? ram : found;
+}
+
 // Attaches to the best resume point among the first `blocks_max` blocks, and says in seq.waiting whether peers compute
 // a part of it.
 StoreImpl::Attached StoreImpl::attach_best(Sequence& seq, std::int64_t blocks_max, Peers peers) {
   for (int tries = 0; tries < 3; ++tries) {
-    const ResumePoints found = find_resume(seq, blocks_max, config_.groups, disk_.get(), Tiers::ram_and_disk);
+    const ResumePoints found = find_start(seq, blocks_max);
     seq.waiting = peers == Peers::wait && found.in_flight > found.stored;
     const Attached attached = attach(seq, seq.waiting ? found.in_flight : found.stored);
     if (attached == Attached::no_memory) seq.waiting = false;
@@ -92,6 +106,45 @@ StoreImpl::Attached StoreImpl::attach_best(Sequence& seq, std::int64_t blocks_ma
   }
   attach_from_ram(seq, blocks_max);  // The disk tier evicts faster than we look.
   return Attached::ok;
+}
+
+// Whether reading what only the disk has takes less time than computing it, as far as both were measured here.
+bool StoreImpl::reading_pays(const Sequence& seq, std::int64_t blocks, std::int64_t from_ram) const {
+  const Costs& costs = evictor_.costs();
+  if (!costs.compute.measured() || !costs.read.measured(clock_.now_ns())) return true;
+  std::uint64_t bytes = 0;
+  for (std::uint32_t g = 0; g < seq.groups.size(); ++g)
+    for (std::int64_t i = first_block(g, blocks); i < blocks; ++i)
+      if (seq.path[static_cast<std::size_t>(i)]->copies[g].state == CopyState::none)
+        bytes += ram_->block_bytes(GroupId{g});
+  return ReadCost::kLatencySeconds + costs.read.seconds(bytes) <=
+         costs.compute.seconds(from_ram * kBlockTokens, (blocks - from_ram) * kBlockTokens);
+}
+
+// What the prompt uses, or would if it were still there: blocks of history that it shares, and the resume point where
+// it starts, or might have started.
+void StoreImpl::count_uses(Sequence& seq) {
+  if (std::exchange(seq.counted, true)) return;
+  const std::int64_t known = std::min(seq.matched, resume_limit(seq));
+  retry_ |= disk_ && known > 0 && disk_->near_daily_cap();  // What was not written before it was used again.
+  const auto block = [&](std::int64_t i) -> Block& { return *seq.path[static_cast<std::size_t>(i)]; };
+  for (std::size_t g = 0; g < seq.groups.size(); ++g) {
+    if (full(g)) {
+      for (std::int64_t i = known - 1; i >= 0; --i) evictor_.use(block(i).copies[g]);
+      continue;
+    }
+    if (seq.held > 0) {
+      std::int64_t at = seq.held - 1;
+      const std::int64_t end = std::min(known, seq.held + kSlackBlocks);
+      for (std::int64_t i = at; i < end && !recurrent(g); ++i)
+        if (block(i).copies[g].point_first >= 0) {
+          at = i;
+          break;
+        }
+      evictor_.use(block(at).copies[g]);
+    }
+    if (known - seq.held > kSlackBlocks) evictor_.use(block(known - 1).copies[g]);
+  }
 }
 
 // Pins what resuming after `blocks` blocks needs, lets go of what was pinned before, and starts reading what is only on
@@ -201,8 +254,10 @@ void StoreImpl::become_ready(Sequence& seq) {
       if (c.load && std::find(seq.loads.begin(), seq.loads.end(), c.load) == seq.loads.end())
         seq.loads.push_back(c.load);
     }
-    if (disk_ && !b.off_disk) disk_->touch(b.key);
+    for (std::uint32_t g = 0; disk_ && !b.off_disk && g < seq.groups.size(); ++g)
+      if (i >= seq.groups[g].first) disk_->touch_group(b.key, GroupId{g});
   }
+  count_uses(seq);
   claim(seq);
   note_reuse(seq);
 }
@@ -210,7 +265,18 @@ void StoreImpl::become_ready(Sequence& seq) {
 void StoreImpl::note_reuse(Sequence& seq) {
   Reuse& r = seq.reuse;
   count_hits(r, -1);  // Of an earlier time, before a repair.
-  r.tokens_reused = seq.length;
+  count_sources(seq);
+  count_hits(r, 1);
+  const ResumePoints found = find_resume(seq, resume_limit(seq), config_.groups, disk_.get(), Tiers::ram_and_disk);
+  r.resume = seq.held == 0 ? "none" : every_blocks_ > 0 ? "checkpoint" : "block";
+  r.reason = reuse_reason(seq, seq.held, found);
+  plan_more_points(seq, found);
+}
+
+// What was reused, by where it came from.
+void StoreImpl::count_sources(Sequence& seq) {
+  Reuse& r = seq.reuse;
+  r.tokens_reused = seq.held * kBlockTokens;
   r.from_ram = r.from_disk = r.from_in_flight = 0;
   // Blocks of which nothing is needed (every layer is recurrent) came with the first that is.
   std::int64_t first = seq.held;
@@ -220,11 +286,6 @@ void StoreImpl::note_reuse(Sequence& seq) {
       case Source::disk: r.from_disk += kBlockTokens; break;
       case Source::in_flight: r.from_in_flight += kBlockTokens; break;
     }
-  count_hits(r, 1);
-  const ResumePoints found = find_resume(seq, resume_limit(seq), config_.groups, disk_.get(), Tiers::ram_and_disk);
-  r.resume = seq.held == 0 ? "none" : every_blocks_ > 0 ? "checkpoint" : "block";
-  r.reason = reuse_reason(seq, seq.held, found);
-  plan_more_points(seq, found);
 }
 
 // What is known before it is known where the prompt can resume; peers may wait for these.

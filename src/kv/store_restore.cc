@@ -10,6 +10,8 @@ namespace lode::kv {
 void StoreImpl::end_load(Load* load) {
   damaged_.clear();
   const std::int64_t ended_ns = load->ended_ns ? load->ended_ns : clock_.now_ns();
+  const ReadTicket& ticket = *load->ticket;
+  if (ticket.done()) evictor_.costs().read.observe(ticket.bytes(), ticket.seconds(), clock_.now_ns());
   restorer_->finish(load, damaged_);
   for (Sequence* seq : live_) {
     const auto at = std::find(seq->loads.begin(), seq->loads.end(), load);
@@ -19,6 +21,7 @@ void StoreImpl::end_load(Load* load) {
     if (!damaged_.empty()) seq->broken = true;
   }
   if (damaged_.empty()) return;
+  for (const Copy* c : damaged_) removals_->note(c->block->key, c->group, RemovedWhy::damaged);
   for (const Copy* c : damaged_)
     if (full(c->group.v)) evictor_.orphan(*c->block);
   settle_waiters();

@@ -77,6 +77,7 @@ void StoreImpl::publish_states(Sequence& seq) {
       ram_->free(c.group, g.state.now);
     } else {
       ram_->install(c, g.state.now, CopyState::in_place);
+      evictor_.begin(c);
       c.bad_on_disk = false;
     }
     g.state.now = SlotId::none();
@@ -111,7 +112,7 @@ void StoreImpl::keep_checkpoint(Sequence& seq) {
     Copy& c = seq.path[static_cast<std::size_t>(seq.held - 1)]->copies[i];
     if (c.state != CopyState::in_place) continue;
     c.keep = true;
-    if (packer_) packer_->add(seq.groups[i].run, c, clock_.now_ns());
+    offer(seq.groups[i].run, c);
   }
 }
 

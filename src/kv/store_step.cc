@@ -35,8 +35,56 @@ Status StoreImpl::grow(Sequence& seq, std::int64_t tokens) {
 }
 
 model::KvView& StoreImpl::view(std::span<const RunSpec> runs) {
+  reads_in_step_ = std::any_of(runs.begin(), runs.end(), [](const RunSpec& run) { return !run.seq->loads.empty(); });
   view_.bind(runs);
   return view_;
+}
+
+void StoreImpl::note_computed(const ComputedStep& step) {
+  if (reads_in_step_) return;
+  evictor_.costs().compute.observe(step.tokens, step.positions, step.seconds);
+  if (disk_) disk_->set_compute_cost(evictor_.costs().compute);
+}
+
+// Not, where reading all that resuming here takes would be slower than computing it; nor, where the day's bytes are
+// nearly written, before somebody has used it again.
+bool StoreImpl::worth_writing(const Copy& copy) const {
+  const auto used = [](const Copy& c) { return c.uses > 0; };
+  const Block& b = *copy.block;
+  if (disk_->near_daily_cap() && std::none_of(b.copies.begin(), b.copies.end(), used)) return false;
+  const Costs& costs = evictor_.costs();
+  if (!costs.compute.measured() || !costs.read.measured(clock_.now_ns())) return true;
+  const std::int64_t end = b.index + 1;
+  std::uint64_t bytes = 0;
+  for (std::uint32_t g = 0; g < config_.groups.size(); ++g)
+    bytes += static_cast<std::uint64_t>(end - first_block(g, end)) * ram_->block_bytes(GroupId{g});
+  return costs.read.seconds(bytes) <= costs.compute.seconds(0, end * kBlockTokens);
+}
+
+// A copy for the SSD. What was passed over before it, because a chain as short was not worth it, comes with it.
+void StoreImpl::offer(ExtentPacker::Run& run, Copy& copy) {
+  if (!packer_ || !worth_writing(copy)) return;
+  Block* const parent = copy.block->parent;
+  if (full(copy.group.v) && !parent->root())
+    if (Copy& before = parent->copies[copy.group.v]; packer_->wants(before) && !worth_writing(before))
+      write_chain(before);
+  packer_->add(run, copy, clock_.now_ns());
+}
+
+void StoreImpl::write_chain(Copy& last) {
+  std::vector<Copy*> chain;
+  for (Copy* c = &last; packer_->wants(*c); c = &c->block->parent->copies[c->group.v]) {
+    chain.push_back(c);
+    if (c->block->parent->root()) break;
+  }
+  std::reverse(chain.begin(), chain.end());
+  const std::int64_t whole = packer_->extent_blocks(last.group);
+  for (std::size_t from = 0; from < chain.size();) {
+    std::size_t end = from + 1;
+    while (end < chain.size() && chain[end]->block->index % whole != 0) ++end;
+    (void)packer_->write_now(std::span(chain).subspan(from, end - from));
+    from = end;
+  }
 }
 
 void StoreImpl::commit(Sequence& seq, std::span<const TokenId> ids) {
@@ -55,6 +103,7 @@ void StoreImpl::commit(Sequence& seq, std::span<const TokenId> ids) {
     if (seq.tail_count == kBlockTokens) complete_block(seq);
   }
   computed_ += ids.size();
+  evictor_.advance(static_cast<std::int64_t>(ids.size()));
   if (every_blocks_ > 0 && seq.tail_count == 0) publish_states(seq);
   advance_windows(seq);
   // A step that was not cut has passed a checkpoint that peers may wait for.
@@ -95,9 +144,10 @@ void StoreImpl::publish(Sequence& seq, Block& block, std::size_t group) {
     ram_->free(c.group, g.own[at]);
   } else {
     ram_->install(c, g.own[at], CopyState::in_place);
+    evictor_.begin(c);
     c.keep = full(group);
     c.bad_on_disk = false;  // A passing error may be over; damage, the disk tier has taken off its list.
-    if (packer_) packer_->add(g.run, c, clock_.now_ns());
+    offer(g.run, c);
   }
   g.own[at] = SlotId::none();
   g.table[at] = ram_->address(c);
@@ -154,6 +204,8 @@ void StoreImpl::add_mark(Sequence& seq) {
 void StoreImpl::release_marks(Sequence& seq) {
   for (std::size_t i = 0; i < seq.groups.size(); ++i)
     for (BlockRange& mark : seq.groups[i].marks) {
+      if (!lasting(i) && mark.first < mark.end)
+        evictor_.make_point(seq.path[static_cast<std::size_t>(mark.end - 1)]->copies[i], mark.first);
       for (std::int64_t b = mark.end - 1; b >= mark.first; --b) {
         Copy& c = seq.path[static_cast<std::size_t>(b)]->copies[i];
         if (c.state == CopyState::in_place) c.keep = true;

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Model>> Model::load(const gguf::File& file, const LoadOpt
         fmt::format("{}: key 'general.architecture' is missing: not a model file", file.path().string()));
   for (const Family& family : kFamilies) {
     if (family.architecture != *arch.value()) continue;
-    if (options.place && !family.placeable)
+    if (options.place && options.where == LoadOptions::Where::device && !family.placeable)
       return Status::unsupported(
           fmt::format("{}: models of architecture '{}' run on the CPU only as yet; start without a GPU",
                       file.path().string(), family.architecture));

@@ -56,9 +56,10 @@ struct LoadOptions {
   // The configured length of a sequence in tokens; 0: as long as trained. Only longrope looks at it (rope.h). The
   // resolved factors are in rope_id(), so models loaded for two contexts share no KV where it matters.
   std::int64_t context = 0;
-  // Puts weights into a device's memory; forward() then runs on that device's Stream, with scratch, logits and KV
-  // there. Refused for families that have no device kernels yet.
+  // Puts weights somewhere else. In a device's memory: forward() then runs on that device's Stream, with scratch,
+  // logits and KV there; refused for families that have no device kernels yet. In memory: packed rows, for any family.
   Placer place;
+  enum class Where : std::uint8_t { device, memory } where = Where::device;
 };
 
 class Model {

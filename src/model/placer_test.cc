@@ -19,9 +19,9 @@ TEST(Placer, IsAskedOnceForEveryTensorThatKernelsRead) {
   const auto file = gguf::File::open(data / "arch" / "llama.gguf", {});
   ASSERT_TRUE(file.ok()) << file.status().message();
   std::map<std::string, int> asked;
-  const auto model = Model::load(**file, {.place = [&](const gguf::Tensor& t) -> Result<const std::byte*> {
+  const auto model = Model::load(**file, {.place = [&](const gguf::Tensor& t) -> Result<Placed> {
     ++asked[std::string(t.name)];
-    return t.data;
+    return Placed{t.data};
   }});
   ASSERT_TRUE(model.ok()) << model.status().message();
   for (const gguf::Tensor& t : (*file)->tensors())
@@ -32,7 +32,7 @@ TEST(Placer, ItsErrorIsTheLoadersAndOtherFamiliesRefuseIt) {
   const auto data = lode::test::shared_data();
   if (data.empty()) GTEST_SKIP() << "shared test data is absent";
   const LoadOptions full{
-      .place = [](const gguf::Tensor&) -> Result<const std::byte*> { return Status::exhausted("the card is full"); }};
+      .place = [](const gguf::Tensor&) -> Result<Placed> { return Status::exhausted("the card is full"); }};
   for (const auto& [name, message] :
        {std::pair{"qwen3.gguf", "the card is full"}, {"qwen3moe.gguf", "run on the CPU only"}}) {
     const auto file = gguf::File::open(data / "arch" / name, {});

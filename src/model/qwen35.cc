@@ -121,7 +121,7 @@ Status Qwen35::init(const LoadContext& context) {
   LODE_RETURN_IF_ERROR(r.status());
   if (!moe_) LODE_RETURN_IF_ERROR(refuse_experts(file, architecture));
 
-  TensorReader t(file);
+  TensorReader t(file, context.options.place);
   ends_ = read_ends(t, c_);
   ends_.output_bias = t.optional_vector("output.bias", c_.vocab);
   const RopeFactors factors = read_rope_factors(t, scaling, c_.rope_dims);

@@ -40,7 +40,8 @@ kernels::Matrix TensorReader::checked(const gguf::Tensor& t, std::span<const std
   }
   std::int64_t rows = 1;
   for (const std::int64_t dim : shape.subspan(1)) rows *= dim;
-  return {t.type, kernels::Layout::row_major, placed(t), rows, shape[0]};
+  const Placed at = placed(t);
+  return {t.type, at.layout, at.data, rows, shape[0]};
 }
 
 kernels::Matrix TensorReader::matrix(const std::string& name, std::int64_t rows, std::int64_t cols) {
@@ -94,18 +95,18 @@ const float* TensorReader::vector(const std::string& name, std::int64_t count) {
   return optional_vector(name, count);
 }
 
-const std::byte* TensorReader::placed(const gguf::Tensor& t) {
-  if (!place_) return t.data;
+Placed TensorReader::placed(const gguf::Tensor& t) {
+  if (!place_) return {t.data};
   auto where = place_(t);
   if (where.ok()) return where.value();
   fail(where.status());
-  return nullptr;
+  return {};
 }
 
 const float* TensorReader::optional_vector(const std::string& name, std::int64_t count) {
   const gguf::Tensor* t = nullptr;
   if (!in_file(name, count, &t)) return nullptr;
-  return reinterpret_cast<const float*>(placed(*t));
+  return reinterpret_cast<const float*>(placed(*t).data);
 }
 
 const float* TensorReader::in_file(const std::string& name, std::int64_t count, const gguf::Tensor** tensor) {

@@ -48,7 +48,7 @@ class TensorReader {
   // The F32 vector's bytes in the file.
   const float* in_file(const std::string& name, std::int64_t count, const gguf::Tensor** tensor);
   // Where kernels find the tensor; nullptr after an error.
-  const std::byte* placed(const gguf::Tensor& tensor);
+  Placed placed(const gguf::Tensor& tensor);
 
   const gguf::File& file_;
   Placer place_;

@@ -205,8 +205,8 @@ void Planner::settle_base() {
   plan_.load_mode = options_.load_mode;
   plan_.threads = options_.threads.value_or(std::max(1, hw_.cores));
   plan_.slots = options_.slots.value_or(kSlotsDefault);
-  plan_.weights_bytes = facts_.embedding_bytes + facts_.output_bytes + facts_.attention_bytes + facts_.ffn_bytes +
-                        facts_.other_bytes + facts_.repacked_bytes;
+  plan_.weights_bytes =
+      facts_.embedding_bytes + facts_.output_bytes + facts_.attention_bytes + facts_.ffn_bytes + facts_.other_bytes;
   base_.room = room_of(hw_, options_, plan_.warnings);
   base_.margin = std::min(base_.room.bytes, Base::margin_of(base_.room.bytes));
   base_.weights = options_.card ? facts_.pinned_weights_bytes : plan_.weights_bytes;
@@ -505,7 +505,8 @@ void Planner::fill_card_lines() {
 
 void Planner::fill_lines() {
   const bool mapped = options_.load_mode == gguf::LoadMode::mmap;
-  const char* where = mapped ? "mapped from the file" : "read into memory";
+  const char* where =
+      mapped ? plan_.packed_bytes > 0 ? "repacked from the file" : "mapped from the file" : "read into memory";
   std::uint64_t streamed = streamed_;
   if (options_.card) {
     if (facts_.pinned_weights_bytes > 0)
@@ -526,7 +527,6 @@ void Planner::fill_lines() {
   weights("output matrix", facts_.output_bytes, where);
   weights("token embedding", facts_.embedding_bytes, fmt::format("{}; only looked up, a row a token", where));
   weights("other weights", facts_.other_bytes, where);
-  weights("repacked weights", facts_.repacked_bytes, "a second layout for the kernels");
   plan_.lines.push_back({"engine", base_.engine, "code, tokenizer, threads"});
   plan_.lines.push_back({"scratch", plan_.workspace_bytes,
                          options_.card
@@ -565,6 +565,9 @@ void Planner::fill_settings() {
       : plan_.chunk == first_chunk() ? "prompt tokens in a step, the default"
                                      : "prompt tokens in a step, the most that fits");
   add("threads", plan_.threads, options_.threads ? "set by -t" : "the cores this process may use");
+  if (plan_.packed_bytes > 0)
+    add("repacked", static_cast<std::int64_t>(plan_.packed_bytes),
+        "bytes of weights, in the kernels' own order instead of the file's pages; --no-repack keeps those");
 }
 
 void Planner::fill_groups() {
@@ -616,6 +619,10 @@ Result<Plan> Planner::run() {
   LODE_RETURN_IF_ERROR(settle_arena());
   settle_disk();
   if (streamed_ > 0) warn_streamed();
+  // What does not stay in memory is read from the file, as the file has it; what was read into memory is there once.
+  const bool mapped = options_.load_mode == gguf::LoadMode::mmap && !options_.card;
+  if (mapped && streamed_ == 0 && options_.repack == Options::Repack::automatic)
+    plan_.packed_bytes = facts_.packable_bytes;
   fill_lines();
   fill_settings();
   fill_groups();

@@ -35,7 +35,7 @@ struct ModelFacts {
   std::uint64_t file_bytes = 0;  // All parts.
   // Weights by class, as they lie in memory; each tensor in one class (a tied embedding is an output).
   std::uint64_t embedding_bytes = 0, output_bytes = 0, attention_bytes = 0, ffn_bytes = 0, other_bytes = 0;
-  std::uint64_t repacked_bytes = 0;  // Copies of weights in another layout, beside the file's own bytes.
+  std::uint64_t packable_bytes = 0;  // Of all these, what the kernels read faster in packed rows.
   std::int64_t vocab = 0, width = 0, ffn = 0, heads = 0, layers = 0;
   std::int64_t context_trained = 0;
   std::vector<model::CacheGroup> groups;
@@ -78,6 +78,7 @@ struct Options {
   std::optional<std::uint64_t> vram;           // --vram, with a card: all of it that the process takes.
   DiskOption disk;
   gguf::LoadMode load_mode = gguf::LoadMode::mmap;
+  enum class Repack : std::uint8_t { automatic, off } repack = Repack::automatic;
 };
 
 struct Line {
@@ -104,6 +105,7 @@ struct Plan {
 
   std::uint64_t memory_bytes = 0;   // Planned with: the sum of `lines`.
   std::uint64_t weights_bytes = 0;  // All of them, resident or not.
+  std::uint64_t packed_bytes = 0;   // Of them, copied into packed rows; the file's pages of these are let go.
   std::uint64_t workspace_bytes = 0;
   std::uint64_t sequence_bytes = 0;      // KV of one sequence of `context` tokens, in whole pieces.
   std::uint64_t arena_bytes_max = 0;     // Hard bound on committed KV, pinned and not; a multiple of kPieceBytes.

@@ -238,6 +238,25 @@ TEST(Plan, MemoryOptionIsAConstraintAndItsAdviceHolds) {
   expect_has(joined(all.warnings), {"--memory 100 GiB is more than there is"});
 }
 
+// Rows are packed where the copies stay in memory instead of pages of the file: never beside bytes that were read.
+TEST(Plan, WeightsArePackedWhereTheyStayInMemory) {
+  ModelFacts f = tiny();
+  f.packable_bytes = 170 * kMiB;
+  const Plan roomy = made(machine(8 * kGiB), f, {});
+  EXPECT_EQ(roomy.packed_bytes, 170 * kMiB);
+  EXPECT_EQ(roomy.resident_bytes_min, made(machine(8 * kGiB), tiny(), {}).resident_bytes_min);
+  EXPECT_NE(roomy.text().find("repacked from the file"), std::string::npos);
+  Options off;
+  off.repack = Options::Repack::off;
+  EXPECT_EQ(made(machine(8 * kGiB), f, off).packed_bytes, 0u);
+  Options read;
+  read.load_mode = gguf::LoadMode::read;
+  EXPECT_EQ(made(machine(8 * kGiB), f, read).packed_bytes, 0u);
+  f.ffn_bytes = 2 * kGiB;
+  f.packable_bytes = f.ffn_bytes;
+  EXPECT_EQ(made(container(kGiB), f, {}).packed_bytes, 0u) << "weights that are read again from disk";
+}
+
 TEST(Plan, WeightsThatDoNotFitAreRefusedWhenReadAndStreamedWhenMapped) {
   ModelFacts f = tiny();
   f.ffn_bytes = 2 * kGiB;

@@ -233,6 +233,14 @@ Result<MappedFile> MappedFile::map(const SourceFile& file) {
   return mapped;
 }
 
+void MappedFile::release_pages(std::uint64_t offset, std::uint64_t bytes) const {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t first = align_up(offset, page), end = (offset + bytes) / page * page;
+  LODE_CHECK(offset + bytes <= size_);
+  // Advice: nothing depends on its success.
+  if (first < end) (void)madvise(const_cast<std::byte*>(base_) + first, end - first, MADV_DONTNEED);
+}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 

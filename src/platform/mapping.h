@@ -94,6 +94,8 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {base_, size_}; }
+  // Takes the pages that lie whole inside [offset, offset + bytes) out of this process; the file still has them.
+  void release_pages(std::uint64_t offset, std::uint64_t bytes) const;
 
  private:
   const std::byte* base_ = nullptr;

@@ -64,7 +64,9 @@ HttpRequest to_request(http::request<http::string_body>&& message) {
   HttpRequest request;
   request.method = std::string(message.method_string().data(), message.method_string().size());
   const std::string_view target(message.target().data(), message.target().size());
-  request.path = std::string(target.substr(0, target.find('?')));
+  const std::size_t mark = target.find('?');
+  request.path = std::string(target.substr(0, mark));
+  if (mark != std::string_view::npos) request.query = std::string(target.substr(mark + 1));
   if (const auto it = message.find(http::field::content_type); it != message.end()) {
     std::string_view type(it->value().data(), it->value().size());
     type = type.substr(0, type.find(';'));

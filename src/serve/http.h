@@ -16,6 +16,7 @@ using Time = std::chrono::steady_clock::time_point;
 
 struct HttpRequest {
   std::string method, path;      // Path without the query.
+  std::string query;             // What follows the path's '?', as it was sent.
   std::string content_type;      // Lower case, without parameters.
   std::string content_encoding;  // Lower case; empty for none and identity.
   std::string api_key;           // From "Authorization: Bearer K" or "X-Api-Key: K".

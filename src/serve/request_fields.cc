@@ -253,6 +253,9 @@ void read_generation(Fields& fields, const text::Tokenizer& tokenizer, std::int6
   // With one model loaded the name does not matter, but its type does: a wrong one points at a client's mistake.
   fields.string("model", model, 4096);
   fields.string("cache_salt", out.shared.salt, 1024);
+  std::int64_t slot = -1;
+  fields.integer("id_slot", slot, -1, kInt32Max);
+  out.shared.slot = static_cast<std::int32_t>(slot);
   read_lengths(fields, tokenizer, out);
   read_delivery(fields, out);
   read_stop(fields, out.shared.stop);

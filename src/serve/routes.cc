@@ -16,6 +16,7 @@
 
 #include "platform/clock.h"
 #include "serve/body_work.h"
+#include "serve/cache_routes.h"
 #include "serve/chat_completion.h"
 #include "serve/chat_request.h"
 #include "serve/completion.h"
@@ -24,6 +25,8 @@
 #include "serve/messages.h"
 #include "serve/messages_request.h"
 #include "serve/props.h"
+#include "serve/route_tools.h"
+#include "serve/slot_routes.h"
 #include "serve/structured_output.h"
 
 namespace lode::serve {
@@ -46,6 +49,8 @@ std::string for_log(std::string_view s) {
   return out;
 }
 
+}  // namespace
+
 void answer(const ExchangePtr& exchange, HttpReply reply) {
   const int status = reply.status;
   const auto ms =
@@ -65,7 +70,7 @@ void answer_error(const ExchangePtr& exchange, const ApiError& error) {
   answer(exchange, error_reply(exchange->request(), error));
 }
 
-ApiError loading(const App& app) {
+static ApiError loading(const App& app) {
   return unavailable(fmt::format("the model is loading: {}", app.stage()), "loading");
 }
 
@@ -96,6 +101,8 @@ engine::Engine* engine_for_body(App& app, const ExchangePtr& exchange) {
   return nullptr;
 }
 
+namespace {
+
 std::variant<Json, ApiError> read_body(const std::string& bytes) {
   auto body = parse_json(bytes);
   if (!body.ok()) return invalid_field("", "the body is not valid JSON: " + body.status().message());
@@ -110,18 +117,20 @@ bool key_equals(const std::string& a, const std::string& b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-bool allowed(const App& app, const HttpRequest& request) {
+}  // namespace
+
+bool allowed(const App& app, const std::string& api_key) {
   const auto& keys = app.options().api_keys;
   return keys.empty() ||
-         std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key_equals(key, request.api_key); });
+         std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key_equals(key, api_key); });
 }
 
 // With several API keys each has its own KV namespace: what one user sent is nothing another can time. The digest's
 // length is fixed, so no salt of a client's can imitate another key's.
-std::string salt_for(const App& app, const HttpRequest& request, const std::string& salt) {
+std::string salt_for(const App& app, const std::string& api_key, const std::string& salt) {
   if (app.options().api_keys.size() < 2) return salt;
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(request.api_key.data()), request.api_key.size(), digest.data());
+  SHA256(reinterpret_cast<const unsigned char*>(api_key.data()), api_key.size(), digest.data());
   std::string out = "key:";
   for (const unsigned char byte : digest) out += fmt::format("{:02x}", byte);
   return out + ":" + salt;
@@ -152,6 +161,8 @@ void work_on_json(App& app, const ExchangePtr& exchange, std::function<Finish(co
   });
 }
 
+namespace {
+
 void completions(App& app, const ExchangePtr& exchange) {
   engine::Engine* engine = engine_for_body(app, exchange);
   if (engine == nullptr) return;
@@ -160,26 +171,35 @@ void completions(App& app, const ExchangePtr& exchange) {
     if (const auto* error = std::get_if<ApiError>(&parsed)) return then_error(exchange, *error);
     auto request = std::make_shared<CompletionRequest>(std::get<CompletionRequest>(std::move(parsed)));
     return [&app, engine, exchange, request] {
-      request->shared.salt = salt_for(app, exchange->request(), request->shared.salt);
+      request->shared.salt = salt_for(app, exchange->request().api_key, request->shared.salt);
       Completion::start(app, *engine, exchange, std::move(*request));
     };
   });
 }
 
-text::DateTime local_now() {
+}  // namespace
+
+static text::DateTime local_now() {
   const std::tm t = platform::local_time(platform::system_clock().wall_seconds());
   return {t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec};
 }
 
+std::optional<ChatContext> chat_context_if_any(App& app, const engine::Engine& engine) {
+  if (!app.chat().ok()) return std::nullopt;
+  return ChatContext{**app.chat(), app.grammars(), engine.info().context_max, local_now()};
+}
+
 // What reading a chat body needs; an answer where the model has no chat template.
 std::optional<ChatContext> chat_context(App& app, const engine::Engine& engine, const ExchangePtr& exchange) {
-  if (app.chat().ok()) return ChatContext{**app.chat(), app.grammars(), engine.info().context_max, local_now()};
+  if (auto context = chat_context_if_any(app, engine)) return context;
   answer_error(exchange, {.http_status = 400,
                           .message = app.chat().status().message(),
                           .type = "invalid_request_error",
                           .code = "no_chat_template"});
   return std::nullopt;
 }
+
+namespace {
 
 void chat_completions(App& app, const ExchangePtr& exchange) {
   engine::Engine* engine = engine_for_body(app, exchange);
@@ -191,7 +211,7 @@ void chat_completions(App& app, const ExchangePtr& exchange) {
     if (const auto* error = std::get_if<ApiError>(&parsed)) return then_error(exchange, *error);
     auto request = std::make_shared<ChatRequest>(std::get<ChatRequest>(std::move(parsed)));
     return [&app, engine, exchange, request] {
-      request->shared.salt = salt_for(app, exchange->request(), request->shared.salt);
+      request->shared.salt = salt_for(app, exchange->request().api_key, request->shared.salt);
       ChatCompletion::start(app, *engine, exchange, std::move(*request));
     };
   });
@@ -358,6 +378,8 @@ void models(App& app, const ExchangePtr& exchange) {
 }
 
 // %41 is A; what is not two hexadecimal digits stays as it is.
+}  // namespace
+
 std::string percent_decoded(std::string_view path) {
   std::string out;
   for (std::size_t i = 0; i < path.size(); ++i) {
@@ -370,6 +392,8 @@ std::string percent_decoded(std::string_view path) {
   }
   return out;
 }
+
+namespace {
 
 void one_model(App& app, const ExchangePtr& exchange) {
   engine::Engine* engine = ready_engine(app, exchange);
@@ -415,16 +439,27 @@ constexpr Route kRoutes[] = {
     {"POST", "/tokenize", Access::keyed, tokenize},
     {"POST", "/detokenize", Access::keyed, detokenize},
     {"GET", "/v1/models", Access::keyed, models},
+    {"GET", "/v1/cache", Access::keyed, cache_list},
+    {"POST", "/v1/cache/explain", Access::keyed, cache_explain},
+    {"POST", "/v1/cache/pin", Access::keyed, cache_pin},
+    {"POST", "/v1/cache/unpin", Access::keyed, cache_unpin},
+    {"POST", "/v1/cache/purge", Access::keyed, cache_purge},
+    {"GET", "/slots", Access::keyed, slots_list},
     {"GET", "/health", Access::open, health},
     {"GET", "/metrics", Access::keyed, metrics},
 };
-constexpr Route kOneModel = {"GET", "/v1/models/", Access::keyed, one_model};
+// The rest of the path is a name.
+constexpr Route kPrefixes[] = {{"GET", "/v1/models/", Access::keyed, one_model},
+                               {"POST", "/slots/", Access::keyed, slot_action}};
 
 const Route* find_route(std::string_view path) {
   for (const Route& route : kRoutes) {
     if (route.path == path) return &route;
   }
-  return path.size() > kOneModel.path.size() && path.starts_with(kOneModel.path) ? &kOneModel : nullptr;
+  for (const Route& route : kPrefixes) {
+    if (path.size() > route.path.size() && path.starts_with(route.path)) return &route;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -449,7 +484,7 @@ void handle_request(App& app, const ExchangePtr& exchange) {
     reply.headers.emplace_back("Allow", route->method == "GET" ? "GET, HEAD" : std::string(route->method));
     return answer(exchange, std::move(reply));
   }
-  if (route->access == Access::keyed && !allowed(app, request)) {
+  if (route->access == Access::keyed && !allowed(app, request.api_key)) {
     return answer_error(exchange, {.http_status = 401,
                                    .message = "a valid API key is needed: send 'Authorization: Bearer KEY'",
                                    .type = "authentication_error",

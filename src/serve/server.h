@@ -32,6 +32,7 @@ struct ServerOptions {
   ConnectionOptions connection;
   std::chrono::milliseconds heartbeat{1000};  // A stream is never silent for longer.
   std::string build_info = "lode";            // For /props.
+  std::string slot_save_path;                 // Folder of slot files; empty: slots are neither saved nor restored.
   std::vector<std::string> api_keys;  // Empty: everybody is let in. With several, each has its own KV namespace.
 };
 

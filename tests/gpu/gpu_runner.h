@@ -196,17 +196,17 @@ class Runner {
 
  private:
   // A table that is only looked up stays in page-locked RAM; a tied one is the output too.
-  Result<const std::byte*> place(const gguf::Tensor& t, bool tied) {
+  Result<model::Placed> place(const gguf::Tensor& t, bool tied) {
     if (t.name == "token_embd.weight" && !tied) {
       auto room = device_->allocate_pinned(t.bytes, t.name);
       if (!room.ok()) return room.status();
       std::memcpy(room.value(), t.data, t.bytes);
-      return static_cast<const std::byte*>(room.value());
+      return model::Placed{static_cast<const std::byte*>(room.value())};
     }
     auto room = device_->allocate(t.bytes, t.name);
     if (!room.ok()) return room.status();
     LODE_RETURN_IF_ERROR(device_->upload(room.value(), t.data, t.bytes));
-    return static_cast<const std::byte*>(room.value());
+    return model::Placed{static_cast<const std::byte*>(room.value())};
   }
 
   std::unique_ptr<kernels::Device> device_;

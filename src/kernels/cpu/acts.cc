@@ -62,7 +62,9 @@ void ensure_acts(Stream& stream, Acts& x, std::span<const MatmulJob> jobs, const
   for (const MatmulJob& job : jobs) {
     const quant::TypeInfo& type = quant::info(job.w->type);
     LODE_CHECK(job.w->cols == x.cols && x.cols % type.block == 0);
-    LODE_CHECK(type.computable && job.w->layout == Layout::row_major);
+    LODE_CHECK(type.computable);
+    if (job.w->layout == Layout::packed)
+      LODE_CHECK(stream.ops->packs != nullptr && stream.ops->packs(job.w->type) && job.w->rows % 8 == 0);
     g32 |= type.act == quant::ActFormat::g32 && !x.has_g32;
     g256 |= type.act == quant::ActFormat::g256 && !x.has_g256;
   }

@@ -39,6 +39,7 @@ namespace lode::kernels::avx2 {
 
 extern const Table kTable;
 
+bool packs(quant::DType type);
 void embed(Stream&, const Matrix& table, const TokenId* ids, std::int64_t n, float scale, float* out);
 void matmul(Stream&, std::span<const MatmulJob> jobs, Acts& x);
 void rms_norm(Stream&, const float* x, const float* weight, float eps, std::int64_t rows, std::int64_t width,

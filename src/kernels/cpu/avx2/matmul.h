@@ -1,6 +1,6 @@
 // The ways this table multiplies, picked in matmul.cc: few tokens against rows as they lie in the file, panels of
-// unpacked rows for many tokens, both again for the formats that go through signed weights, and float weights. For
-// cpu/avx2/matmul*.cc only.
+// unpacked rows for many tokens, both again for the formats that go through signed weights and for packed rows, and
+// float weights. For cpu/avx2/matmul*.cc only.
 #pragma once
 
 #include "kernels/cpu/split.h"
@@ -29,5 +29,8 @@ RowsFn panel_function(quant::DType type);
 RowsFn signed_few_function(quant::DType type);
 RowsFn signed_panel_function(quant::DType type);
 RowsFn float_function(quant::DType type);
+// Layout::packed; nullptr where the table does not pack the type.
+RowsFn packed_few_function(quant::DType type);
+RowsFn packed_panel_function(quant::DType type);
 
 }  // namespace lode::kernels::avx2

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/avx2/formats.h"
 #include "kernels/cpu/avx2/matmul.h"
+#include "kernels/cpu/avx2/packed.h"
 #include "kernels/cpu/avx2/rows.h"
 
 namespace lode::kernels::avx2 {
@@ -50,6 +51,13 @@ inline void multiply(const std::uint8_t* codes, const std::int8_t* const* q, con
   }
 }
 
+// Two times 8 packed rows from row `first` on; where there are only 8, they stand in for the others too.
+struct Packed16 {
+  const std::byte* eight[2];
+  Packed16(const Matrix& w, std::int64_t bytes, std::int64_t first)
+      : eight{w.data + first * bytes, w.data + std::min(first + 8, w.rows - 8) * bytes} {}
+};
+
 // ---- g32 formats ----
 
 // Q8_0's codes take two planes of 4 bits: weight = 16 * (high - 8) + low.
@@ -73,9 +81,9 @@ inline void store_scales(const std::byte* const* rows, std::int64_t at, float* d
 }
 
 template <typename Block>
-void unpack32(const Rows16& rows, std::int64_t offset, std::int64_t groups, Panel32& panel) {
+void unpack32(const Rows16& rows, std::int64_t first, std::int64_t groups, Panel32& panel) {
   for (std::int64_t g = 0; g < groups; ++g) {
-    const std::int64_t at = offset + g * static_cast<std::int64_t>(sizeof(Block));
+    const std::int64_t at = (first + g) * static_cast<std::int64_t>(sizeof(Block));
     for (int v = 0; v < 2; ++v) {
       __m256i codes[8];
       for (int r = 0; r < 8; ++r) {
@@ -94,6 +102,29 @@ void unpack32(const Rows16& rows, std::int64_t offset, std::int64_t groups, Pane
       transpose_store(codes, panel.codes[0] + to, kStep);
       store_scales<Block>(rows.row + 8 * v, at, panel.d[g] + 8 * v);
       if (Format32<Block>::kMin) _mm256_storeu_ps(panel.m[g] + 8 * v, gather_f16(rows.row + 8 * v, at + 2));
+    }
+  }
+}
+
+// The same from packed rows, which lie as the panel wants them: `first` is the panel's first group in its row.
+template <typename Block>
+void unpack32(const Packed16& rows, std::int64_t first, std::int64_t groups, Panel32& panel) {
+  for (std::int64_t g = 0; g < groups; ++g) {
+    for (int v = 0; v < 2; ++v) {
+      const auto* p = packed_block<Block>(rows.eight[v], first + g);
+      std::uint8_t* to = panel.codes[0] + g * 8 * kStep + v * 32;
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; ++c) {
+        if constexpr (kPlanes<Block> == 2) {
+          const __m256i codes = _mm256_xor_si256(packed_codes(p, c), _mm256_set1_epi8(-128));
+          store256(to + c * kStep, low_nibbles(codes));
+          store256(panel.codes[1] + g * 8 * kStep + v * 32 + c * kStep, high_nibbles(codes));
+        } else {
+          store256(to + c * kStep, packed_codes(p, c));
+        }
+      }
+      _mm256_storeu_ps(panel.d[g] + 8 * v, packed_halves(p->d));
+      if constexpr (Format32<Block>::kMin) _mm256_storeu_ps(panel.m[g] + 8 * v, packed_halves(p->m));
     }
   }
 }
@@ -161,16 +192,16 @@ void tile32(const Panel32& panel, const Acts& x, std::int64_t token, std::int64_
   out.store<kTokens>(acc);
 }
 
-template <typename Block>
+template <typename Block, typename Rows>
 void panel_g32(const RowsTask& task) {
   const Acts& x = *task.x;
   const std::int64_t bytes = quant::row_bytes(task.w->type, x.cols), row_groups = x.cols / 32;
   Panel32& panel = *reinterpret_cast<Panel32*>(task.scratch);
   for (std::int64_t first = task.first; first < task.end; first += kPanelRows) {
-    const Rows16 rows(*task.w, bytes, first);
+    const Rows rows(*task.w, bytes, first);
     for (std::int64_t g = 0; g < row_groups; g += kPanelCols / 32) {
       const std::int64_t groups = std::min(kPanelCols / 32, row_groups - g);
-      unpack32<Block>(rows, g * static_cast<std::int64_t>(sizeof(Block)), groups, panel);
+      unpack32<Block>(rows, g, groups, panel);
       Output out{task.y + first, task.y_stride, std::min(kPanelRows, task.end - first), g == 0};
       std::int64_t t = 0;
       for (; t + kTile <= x.n; t += kTile, out.y += kTile * out.stride)
@@ -239,10 +270,10 @@ inline void store_scales(const Block* b, int r, std::uint32_t (*scale)[kPanelRow
 }
 
 template <typename Block>
-void unpack256(const Rows16& rows, std::int64_t offset, std::int64_t groups, Panel256& panel) {
+void unpack256(const Rows16& rows, std::int64_t first, std::int64_t groups, Panel256& panel) {
   constexpr auto kD = static_cast<std::int64_t>(offsetof(Block, d));
   for (std::int64_t g = 0; g < groups; ++g) {
-    const std::int64_t at = offset + g * static_cast<std::int64_t>(sizeof(Block));
+    const std::int64_t at = (first + g) * static_cast<std::int64_t>(sizeof(Block));
     for (int v = 0; v < 2; ++v) {
       const std::byte* const* eight = rows.row + 8 * v;
 #pragma GCC unroll 8
@@ -258,6 +289,37 @@ void unpack256(const Rows16& rows, std::int64_t offset, std::int64_t groups, Pan
       }
       _mm256_storeu_ps(panel.d[g] + 8 * v, gather_f16(eight, at + kD));
       if (Format256<Block>::kMin) _mm256_storeu_ps(panel.dmin[g] + 8 * v, gather_f16(eight, at + kD + 2));
+    }
+  }
+}
+
+// Scales and minimums of 8 packed rows.
+template <typename Packed>
+inline void store_packed_scales(const Packed* p, int v, std::uint32_t (*scale)[kPanelRows],
+                                std::uint32_t (*min)[kPanelRows]) {
+  PackedScales s;
+  packed_scales(p->scales, s);
+  for (int j = 0; j < 8; ++j) store256(scale[j] + 8 * v, twice_unsigned(load64(s.scale[j])));
+  for (int j = 0; j < 8; j += 2) store256(min[j / 2] + 8 * v, pair_unsigned(load64(s.min[j]), load64(s.min[j + 1])));
+}
+inline void store_packed_scales(const quant::PackedQ6_K* p, int v, std::uint32_t (*scale)[kPanelRows],
+                                std::uint32_t (*)[kPanelRows]) {
+  for (int j = 0; j < 16; ++j) store256(scale[j] + 8 * v, twice_signed(load64(p->scales[j])));
+}
+
+template <typename Block>
+void unpack256(const Packed16& rows, std::int64_t first, std::int64_t groups, Panel256& panel) {
+  for (std::int64_t g = 0; g < groups; ++g) {
+    for (int v = 0; v < 2; ++v) {
+      const auto* p = packed_block<Block>(rows.eight[v], first + g);
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j)
+#pragma GCC unroll 8
+        for (int c = 0; c < 8; ++c)
+          store256(panel.codes + (g * 64 + j * 8 + c) * kStep + v * 32, packed_codes(p, j, c));
+      store_packed_scales(p, v, panel.scale[g], panel.min[g]);
+      _mm256_storeu_ps(panel.d[g] + 8 * v, packed_halves(p->d));
+      if constexpr (Format256<Block>::kMin) _mm256_storeu_ps(panel.dmin[g] + 8 * v, packed_halves(p->dmin));
     }
   }
 }
@@ -322,16 +384,16 @@ void tile256(const Panel256& panel, const Acts& x, std::int64_t token, std::int6
   out.store<kTokens>(acc);
 }
 
-template <typename Block>
+template <typename Block, typename Rows>
 void panel_g256(const RowsTask& task) {
   const Acts& x = *task.x;
   const std::int64_t bytes = quant::row_bytes(task.w->type, x.cols), row_groups = x.cols / 256;
   Panel256& panel = *reinterpret_cast<Panel256*>(task.scratch);
   for (std::int64_t first = task.first; first < task.end; first += kPanelRows) {
-    const Rows16 rows(*task.w, bytes, first);
+    const Rows rows(*task.w, bytes, first);
     for (std::int64_t g = 0; g < row_groups; g += Panel256::kBlocks) {
       const std::int64_t groups = std::min(Panel256::kBlocks, row_groups - g);
-      unpack256<Block>(rows, g * static_cast<std::int64_t>(sizeof(Block)), groups, panel);
+      unpack256<Block>(rows, g, groups, panel);
       Output out{task.y + first, task.y_stride, std::min(kPanelRows, task.end - first), g == 0};
       std::int64_t t = 0;
       for (; t + kTile <= x.n; t += kTile, out.y += kTile * out.stride)
@@ -350,17 +412,31 @@ void panel_g256(const RowsTask& task) {
 
 RowsFn panel_function(DType type) {
   switch (type) {
-    case DType::q4_0: return panel_g32<quant::BlockQ4_0>;
-    case DType::q4_1: return panel_g32<quant::BlockQ4_1>;
-    case DType::q5_0: return panel_g32<quant::BlockQ5_0>;
-    case DType::q5_1: return panel_g32<quant::BlockQ5_1>;
-    case DType::q8_0: return panel_g32<quant::BlockQ8_0>;
-    case DType::mxfp4: return panel_g32<quant::BlockMXFP4>;
-    case DType::q2_k: return panel_g256<quant::BlockQ2_K>;
-    case DType::q3_k: return panel_g256<quant::BlockQ3_K>;
-    case DType::q4_k: return panel_g256<quant::BlockQ4_K>;
-    case DType::q5_k: return panel_g256<quant::BlockQ5_K>;
-    case DType::q6_k: return panel_g256<quant::BlockQ6_K>;
+    case DType::q4_0: return panel_g32<quant::BlockQ4_0, Rows16>;
+    case DType::q4_1: return panel_g32<quant::BlockQ4_1, Rows16>;
+    case DType::q5_0: return panel_g32<quant::BlockQ5_0, Rows16>;
+    case DType::q5_1: return panel_g32<quant::BlockQ5_1, Rows16>;
+    case DType::q8_0: return panel_g32<quant::BlockQ8_0, Rows16>;
+    case DType::mxfp4: return panel_g32<quant::BlockMXFP4, Rows16>;
+    case DType::q2_k: return panel_g256<quant::BlockQ2_K, Rows16>;
+    case DType::q3_k: return panel_g256<quant::BlockQ3_K, Rows16>;
+    case DType::q4_k: return panel_g256<quant::BlockQ4_K, Rows16>;
+    case DType::q5_k: return panel_g256<quant::BlockQ5_K, Rows16>;
+    case DType::q6_k: return panel_g256<quant::BlockQ6_K, Rows16>;
+    default: return nullptr;
+  }
+}
+
+RowsFn packed_panel_function(DType type) {
+  switch (type) {
+    case DType::q4_0: return panel_g32<quant::BlockQ4_0, Packed16>;
+    case DType::q4_1: return panel_g32<quant::BlockQ4_1, Packed16>;
+    case DType::q5_0: return panel_g32<quant::BlockQ5_0, Packed16>;
+    case DType::q5_1: return panel_g32<quant::BlockQ5_1, Packed16>;
+    case DType::q8_0: return panel_g32<quant::BlockQ8_0, Packed16>;
+    case DType::q4_k: return panel_g256<quant::BlockQ4_K, Packed16>;
+    case DType::q5_k: return panel_g256<quant::BlockQ5_K, Packed16>;
+    case DType::q6_k: return panel_g256<quant::BlockQ6_K, Packed16>;
     default: return nullptr;
   }
 }

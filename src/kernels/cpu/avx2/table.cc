@@ -5,6 +5,7 @@ namespace lode::kernels::avx2 {
 const Table kTable = {
     .name = "avx2",
     .numerics_id = "cpu-1",
+    .packs = packs,
     .embed = generic::embed,
     .matmul = matmul,
     .rms_norm = rms_norm,

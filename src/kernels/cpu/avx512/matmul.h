@@ -1,6 +1,6 @@
 // The matmul of this table, as a template over the vector type: few tokens against rows as they lie in the file, panels
-// of unpacked rows for many tokens, and float weights. What has no code here goes to another table's matmul.
-// Owns nothing. For matmul.cc and tests.
+// of unpacked rows for many tokens, of packed ones too, and float weights. What has no code here goes to another
+// table's matmul. Owns nothing. For matmul.cc and tests.
 #pragma once
 
 #include <span>
@@ -10,6 +10,7 @@
 #include "kernels/cpu/avx512/matmul_any.h"
 #include "kernels/cpu/avx512/matmul_few.h"
 #include "kernels/cpu/avx512/matmul_float.h"
+#include "kernels/cpu/avx512/matmul_packed.h"
 #include "kernels/cpu/avx512/matmul_panel.h"
 #include "kernels/cpu/split.h"
 
@@ -74,9 +75,11 @@ static RowsFn few_function(quant::DType type, std::int64_t tokens) {
   }
 }
 
-// How rows of a type meet `tokens` tokens; nullptr: not by this table.
+// How rows of a matrix meet `tokens` tokens; nullptr: not by this table.
 template <typename V>
-static RowsFn rows_function(quant::DType type, std::int64_t tokens) {
+static RowsFn rows_function(const Matrix& w, std::int64_t tokens) {
+  const quant::DType type = w.type;
+  if (w.layout == Layout::packed) return tokens <= kFewTokens ? nullptr : packed_panel_function<V>(type);
   if (const RowsFn fn = float_function<V>(type)) return fn;
   if (tokens <= kFewTokens) return few_function<V>(type, tokens);
   if (const RowsFn fn = panel_function<V>(type)) return fn;
@@ -90,14 +93,13 @@ static void own_matmul(Stream& stream, std::span<const MatmulJob> jobs, Acts& x,
   ensure_acts(stream, x, jobs, quantizers);
   split_rows(stream, jobs, x.n, x.n <= kFewTokens ? kFewRows : kPanelRows,
              [&](const MatmulJob& job, std::int64_t first, std::int64_t end, int thread) {
-               rows_function<V>(job.w->type,
-                                x.n)({.w = job.w,
-                                      .first = first,
-                                      .end = end,
-                                      .x = &x,
-                                      .y = job.y,
-                                      .y_stride = job.y_stride,
-                                      .scratch = stream.scratch + thread * stream.scratch_bytes_per_thread});
+               rows_function<V>(*job.w, x.n)({.w = job.w,
+                                              .first = first,
+                                              .end = end,
+                                              .x = &x,
+                                              .y = job.y,
+                                              .y_stride = job.y_stride,
+                                              .scratch = stream.scratch + thread * stream.scratch_bytes_per_thread});
              });
 }
 
@@ -106,7 +108,7 @@ template <typename V>
 static void matmul(Stream& stream, std::span<const MatmulJob> jobs, Acts& x, const OtherMatmul& other) {
   if (x.n == 0) return;
   for (std::size_t from = 0; from < jobs.size();) {
-    const auto own = [&](std::size_t i) { return rows_function<V>(jobs[i].w->type, x.n) != nullptr; };
+    const auto own = [&](std::size_t i) { return rows_function<V>(*jobs[i].w, x.n) != nullptr; };
     std::size_t to = from + 1;
     while (to < jobs.size() && own(to) == own(from)) ++to;
     if (own(from)) {

@@ -28,7 +28,7 @@ static inline typename V::I two_rows(const std::int8_t* a, const std::int8_t* b)
 }
 
 template <typename V, typename Block>
-struct AnyUnpack32 {
+struct AnyUnpack32 : FromRows {
   using Format = AnyFormat32;
   static void run(const Rows16* rows, std::int64_t first, std::int64_t groups, Panel32& panel) {
     for (std::int64_t g = 0; g < groups; ++g) {
@@ -50,7 +50,7 @@ struct AnyUnpack32 {
 };
 
 template <typename V, typename Block>
-struct AnyUnpack256 {
+struct AnyUnpack256 : FromRows {
   using Format = AnyFormat256<quant::kHasMin<Block>>;
   static void run(const Rows16* rows, std::int64_t first, std::int64_t groups, Panel256& panel) {
     for (std::int64_t g = 0; g < groups; ++g) {

@@ -123,9 +123,14 @@ static void unpack32(const Rows16* rows, std::int64_t first, std::int64_t groups
   }
 }
 
-// What panel_g32 and panel_g256 take: a format, and how groups [first, first + groups) of 32 rows get into a panel.
+// What panel_g32 and panel_g256 take: a format, where rows lie, and how groups [first, first + groups) of 32 of them
+// get into a panel.
+struct FromRows {
+  using Rows = Rows16;
+  static Rows at(const Matrix& w, std::int64_t bytes, std::int64_t first) { return rows_at(w, bytes, first); }
+};
 template <typename V, typename Block>
-struct Unpack32 {
+struct Unpack32 : FromRows {
   using Format = Format32<V, Block>;
   static void run(const Rows16* rows, std::int64_t first, std::int64_t groups, Panel32& panel) {
     unpack32<V, Block>(rows, first, groups, panel);
@@ -194,7 +199,7 @@ static void panel_g32(const RowsTask& task) {
   const std::int64_t bytes = quant::row_bytes(task.w->type, x.cols), row_groups = x.cols / 32;
   Panel32& panel = *reinterpret_cast<Panel32*>(task.scratch);
   for (std::int64_t first = task.first; first < task.end; first += kPanelRows) {
-    const Rows16 rows[2] = {rows_at(*task.w, bytes, first), rows_at(*task.w, bytes, first + 16)};
+    const typename Unpack::Rows rows[2] = {Unpack::at(*task.w, bytes, first), Unpack::at(*task.w, bytes, first + 16)};
     for (std::int64_t g = 0; g < row_groups; g += kPanelCols / 32) {
       const std::int64_t groups = least(kPanelCols / 32, row_groups - g);
       Unpack::run(rows, g, groups, panel);
@@ -268,7 +273,7 @@ static void unpack256(const Rows16* rows, std::int64_t first, std::int64_t group
 }
 
 template <typename V, typename Block>
-struct Unpack256 {
+struct Unpack256 : FromRows {
   using Format = Format256<V, Block>;
   static void run(const Rows16* rows, std::int64_t first, std::int64_t groups, Panel256& panel) {
     unpack256<V, Block>(rows, first, groups, panel);
@@ -346,7 +351,7 @@ static void panel_g256(const RowsTask& task) {
   const std::int64_t bytes = quant::row_bytes(task.w->type, x.cols), row_groups = x.cols / 256;
   Panel256& panel = *reinterpret_cast<Panel256*>(task.scratch);
   for (std::int64_t first = task.first; first < task.end; first += kPanelRows) {
-    const Rows16 rows[2] = {rows_at(*task.w, bytes, first), rows_at(*task.w, bytes, first + 16)};
+    const typename Unpack::Rows rows[2] = {Unpack::at(*task.w, bytes, first), Unpack::at(*task.w, bytes, first + 16)};
     for (std::int64_t g = 0; g < row_groups; g += Panel256::kBlocks) {
       const std::int64_t groups = least(Panel256::kBlocks, row_groups - g);
       Unpack::run(rows, g, groups, panel);

@@ -18,6 +18,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/kernels.h"
 #include "platform/virtual_range.h"
+#include "quant/packed.h"
 
 namespace lode::kernels {
 namespace {
@@ -29,6 +30,7 @@ const Table& emulated_table() {
   static const Table table = [] {
     Table t = generic::kTable;
     t.name = "emulated";
+    t.packs = quant::has_packed;
     t.matmul = [](Stream& s, std::span<const MatmulJob> jobs, Acts& x) {
       avx512::matmul<Emulated>(s, jobs, x, {generic::matmul, {generic::quantize_row_g32, generic::quantize_row_g256}});
     };
@@ -241,6 +243,33 @@ TEST_P(Tables, ProductsOfExtremesAgreeBitForBit) {
   for (const DType type : computable())
     for (const Fill fill : kEnds)
       for (const std::int64_t n : {1, 3, 4, 9, 65}) expect_same_product(*table_, type, {34, 2, n}, fill);
+}
+
+// Packed rows, behind which memory ends: the emulated table has products of more than 4 tokens with them only.
+TEST_P(Tables, ProductsOfPackedRowsAgreeBitForBit) {
+  int types = 0;
+  for (const DType type : computable()) {
+    if (!quant::has_packed(type) || table_->packs == nullptr || !table_->packs(type)) continue;
+    ++types;
+    for (const Shape& s : {Shape{8, 2, 5}, {16, 3, 6}, {24, 1, 9}, {32, 3, 13}, {40, 18, 7}, {72, 2, 71}})
+      for (const Fill fill : {Fill::normal, Fill::raw, Fill::low_ends, Fill::high_ends}) {
+        const std::int64_t cols = quant::info(type).block * s.groups, bytes = quant::row_bytes(type, cols);
+        const std::vector<std::byte> rows = weights(type, s.rows, cols, static_cast<std::uint32_t>(s.rows), fill);
+        std::vector<std::byte> other(rows.size());
+        for (std::int64_t r = 0; r < s.rows; r += quant::kPackedRows)
+          quant::pack_rows(type, rows.data() + r * bytes, cols, other.data() + r * bytes);
+        const Guarded<std::byte> packed(other);
+        const std::vector<float> x = activations(s.n, cols, 7, fill != Fill::normal);
+        const Matrix w{.type = type, .data = rows.data(), .rows = s.rows, .cols = cols};
+        Matrix p = w;
+        p.layout = Layout::packed;
+        p.data = packed.data();
+        EXPECT_TRUE(same_bits(multiply(*table_, 2, {p}, x, s.n)[0], multiply(generic::kTable, 1, {w}, x, s.n)[0]))
+            << quant::info(type).name << ": rows " << s.rows << ", cols " << cols << ", tokens " << s.n << ", fill "
+            << static_cast<int>(fill);
+      }
+  }
+  EXPECT_EQ(types, 8);
 }
 
 // One call with jobs of all formats in turn, of which a table may pass some on to another one.
