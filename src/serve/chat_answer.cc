@@ -36,8 +36,7 @@ void ChatAnswer::keep_told(std::vector<text::ReplyDelta>& deltas) {
 
 ChatAnswer::End ChatAnswer::end(engine::FinishReason finish, std::string_view stop_string) const {
   if (finish == engine::FinishReason::length) return End::length;
-  const bool cut_by_stop = parser_.unfinished_call() && !stop_string.empty();
-  return calls_ > 0 && !cut_by_stop ? End::calls : End::stop;
+  return calls_ > 0 && !cut_call(stop_string) ? End::calls : End::stop;
 }
 
 std::string ChatAnswer::call_id(const text::ReplyDelta& call, std::string_view prefix) const {

@@ -25,6 +25,8 @@ class ChatAnswer {
   enum class End { stop, length, calls };
   // After finish(). A call that the length, or a stop string, cut is no call to make.
   End end(engine::FinishReason finish, std::string_view stop_string) const;
+  // A stop string ended the answer in the midst of a call.
+  bool cut_call(std::string_view stop_string) const { return parser_.unfinished_call() && !stop_string.empty(); }
   // What to call a call: the model's own name for it, or a new one.
   std::string call_id(const text::ReplyDelta& call, std::string_view prefix) const;
 

@@ -47,7 +47,8 @@ Json read_part(const Json& part, const Place& place) {
   return {{"type", "text"}, {"text", *text}};
 }
 
-// A string or a list of text parts; null stays null.
+}  // namespace
+
 Json read_content(const Json* content, const Place& place) {
   if (content == nullptr) return nullptr;
   if (content->is_string()) return *content;
@@ -60,6 +61,8 @@ Json read_content(const Json* content, const Place& place) {
     parts.push_back(read_part((*content)[i], place.at(i)));
   return parts;
 }
+
+namespace {
 
 Json read_call(const Json& call, const Place& place) {
   if (!call.is_object()) {

@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "platform/clock.h"
+#include "serve/agent_routes.h"
 #include "serve/body_work.h"
 #include "serve/cache_routes.h"
 #include "serve/chat_completion.h"
@@ -22,8 +23,6 @@
 #include "serve/completion.h"
 #include "serve/completion_request.h"
 #include "serve/fields.h"
-#include "serve/messages.h"
-#include "serve/messages_request.h"
 #include "serve/props.h"
 #include "serve/route_tools.h"
 #include "serve/slot_routes.h"
@@ -217,41 +216,6 @@ void chat_completions(App& app, const ExchangePtr& exchange) {
   });
 }
 
-// Anthropic's.
-void messages(App& app, const ExchangePtr& exchange) {
-  engine::Engine* engine = engine_for_body(app, exchange);
-  if (engine == nullptr) return;
-  const auto context = chat_context(app, *engine, exchange);
-  if (!context) return;
-  work_on_json(app, exchange, [&app, engine, exchange, context = *context](const Json& body) -> Finish {
-    auto read = read_messages_body(body, MaxTokens::needed);
-    if (const auto* error = std::get_if<ApiError>(&read)) return then_error(exchange, *error);
-    auto& chat = std::get<MessagesBody>(read);
-    auto parsed = parse_chat_request(chat.chat, context, std::move(chat.marks));
-    if (const auto* error = std::get_if<ApiError>(&parsed)) return then_error(exchange, *error);
-    auto request = std::make_shared<ChatRequest>(std::get<ChatRequest>(std::move(parsed)));
-    return [&app, engine, exchange, request] {
-      request->shared.salt = salt_for(app, exchange->request(), request->shared.salt);
-      Messages::start(app, *engine, exchange, std::move(*request));
-    };
-  });
-}
-
-void count_tokens(App& app, const ExchangePtr& exchange) {
-  engine::Engine* engine = engine_for_body(app, exchange);
-  if (engine == nullptr) return;
-  const auto context = chat_context(app, *engine, exchange);
-  if (!context) return;
-  work_on_json(app, exchange, [exchange, context = *context](const Json& body) -> Finish {
-    auto read = read_messages_body(body, MaxTokens::optional);
-    if (const auto* error = std::get_if<ApiError>(&read)) return then_error(exchange, *error);
-    const auto parsed = parse_chat_request(std::get<MessagesBody>(read).chat, context);
-    if (const auto* error = std::get_if<ApiError>(&parsed)) return then_error(exchange, *error);
-    return then_answer(exchange,
-                       {.body = dump_json({{"input_tokens", std::get<ChatRequest>(parsed).prompt.ids.size()}})});
-  });
-}
-
 // llama-server's: messages -> {"prompt"}.
 void apply_template(App& app, const ExchangePtr& exchange) {
   engine::Engine* engine = engine_for_body(app, exchange);
@@ -434,6 +398,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/completions", Access::keyed, completions},
     {"POST", "/v1/messages", Access::keyed, messages},
     {"POST", "/v1/messages/count_tokens", Access::keyed, count_tokens},
+    {"POST", "/v1/responses", Access::keyed, responses},
+    {"POST", "/v1/embeddings", Access::keyed, embeddings},
     {"POST", "/apply-template", Access::keyed, apply_template},
     {"GET", "/props", Access::keyed, props},
     {"POST", "/tokenize", Access::keyed, tokenize},

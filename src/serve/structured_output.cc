@@ -122,7 +122,8 @@ bool names_structured_output(const Json& body) {
   if (!body.is_object()) return false;
   for (const auto& field : kFields)
     if (body.contains(field.name)) return true;
-  for (const char* name : {"response_format", "structured_outputs", "output_config", "output_format"})
+  for (const char* name :
+       {"response_format", "structured_outputs", "output_config", "output_format", "text", "tool_choice"})
     if (body.contains(name)) return true;
   return false;
 }

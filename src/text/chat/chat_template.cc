@@ -180,7 +180,9 @@ Json ChatTemplate::adapted(const Json& messages) const {
     if (is_role(m, "tool") && member(m, "name") == nullptr) {
       const Json* id = member(m, "tool_call_id");
       for (const auto& [call_id, name] : names) {
-        if (id != nullptr && *id == call_id) m["name"] = name;
+        if (id == nullptr || *id != call_id) continue;
+        m["name"] = name;  // Moves the members: `id` points nowhere from here on.
+        break;
       }
     }
     out.push_back(std::move(m));
