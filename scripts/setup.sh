@@ -40,7 +40,7 @@ install_packages() {
 }
 
 # The tests' Python packages, in .venv; a stamp names what is inside.
-python_packages=(numpy==2.3.5 pytest==8.4.2 gguf==0.19.0 xllamacpp==2026.10.11549 openai==3.57.0
+python_packages=(numpy==2.3.5 pytest==8.4.2 gguf==0.19.0 xllamacpp==2026.10.11549 openai==3.57.0 anthropic==2.14.0
   'jsonschema[format-nongpl]==4.26.0' schemathesis==4.32.5)
 install_python() {
   local venv=$ROOT/.venv

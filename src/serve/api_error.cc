@@ -48,6 +48,30 @@ Json to_json(const ApiError& error) {
   return out;
 }
 
+Json to_anthropic_json(const ApiError& error) {
+  const auto type = [&]() -> std::string_view {
+    switch (error.http_status) {
+      case 401: return "authentication_error";
+      case 403: return "permission_error";
+      case 404: return "not_found_error";
+      case 413: return "request_too_large";
+      case 429: return "rate_limit_error";
+      case 503: return "overloaded_error";
+      default: return error.http_status < 500 ? "invalid_request_error" : "api_error";
+    }
+  };
+  Json out;
+  out["type"] = "error";
+  out["error"] = {{"type", type()}, {"message", error.message}};
+  return out;
+}
+
+HttpReply error_reply(const HttpRequest& request, const ApiError& error) {
+  HttpReply reply = to_reply(error);
+  if (request.path.starts_with("/v1/messages")) reply.body = dump_json(to_anthropic_json(error));
+  return reply;
+}
+
 HttpReply to_reply(const ApiError& error) {
   HttpReply reply{.status = error.http_status, .body = dump_json(to_json(error))};
   if (error.http_status == 503) reply.headers.emplace_back("Retry-After", "1");

@@ -1,4 +1,5 @@
-// Errors in OpenAI's shape: {"error": {message, type, param, code}} with an HTTP status. Owns nothing. Any thread.
+// Errors with an HTTP status, in OpenAI's shape, {"error": {message, type, param, code}}, or in Anthropic's,
+// {"type": "error", "error": {type, message}}, by the path that was asked. Owns nothing. Any thread.
 #pragma once
 
 #include <string>
@@ -27,6 +28,9 @@ ApiError invalid_field(std::string param, std::string message);
 ApiError from_status(const Status& status);
 
 Json to_json(const ApiError& error);
-HttpReply to_reply(const ApiError& error);  // With Retry-After where the status is 503.
+Json to_anthropic_json(const ApiError& error);
+HttpReply to_reply(const ApiError& error);  // In OpenAI's shape. With Retry-After where the status is 503.
+// In the shape that the request's endpoint speaks.
+HttpReply error_reply(const HttpRequest& request, const ApiError& error);
 
 }  // namespace lode::serve

@@ -26,7 +26,7 @@ class BodyWork : public Observer, public std::enable_shared_from_this<BodyWork> 
   void run() {
     if (!take(Stage::running)) return;
     Finish finish;
-    if (app_.stopping()) finish = [this] { exchange_->reply(to_reply(server_stopping())); };
+    if (app_.stopping()) finish = [this] { exchange_->reply(error_reply(exchange_->request(), server_stopping())); };
     else finish = computed();
     exchange_->post([self = shared_from_this(), finish = std::move(finish)] {
       if (!self->gone_) finish();
@@ -47,7 +47,7 @@ class BodyWork : public Observer, public std::enable_shared_from_this<BodyWork> 
       return finish;
     } catch (const std::exception& e) {  // Out of memory, say: it ends this request, never the server.
       spdlog::error("internal error while reading a body: {}", e.what());
-      return [this] { exchange_->reply(to_reply(ApiError{.message = "internal error"})); };
+      return [this] { exchange_->reply(error_reply(exchange_->request(), ApiError{.message = "internal error"})); };
     }
   }
 

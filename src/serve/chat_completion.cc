@@ -1,6 +1,5 @@
 #include "serve/chat_completion.h"
 
-#include <random>
 #include <utility>
 
 namespace lode::serve {
@@ -11,15 +10,6 @@ using Kind = text::ReplyDelta::Kind;
 Json bytes_json(std::string_view bytes) {
   Json out = Json::array();
   for (const char c : bytes) out.push_back(static_cast<unsigned char>(c));
-  return out;
-}
-
-// Letters and digits alone: Mistral's templates insist on nine of them.
-std::string random_letters(std::size_t count) {
-  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-  std::random_device random;
-  std::string out;
-  for (std::size_t i = 0; i < count; ++i) out += kLetters[random() % kLetters.size()];
   return out;
 }
 
@@ -50,49 +40,39 @@ Json ChatLogprobs::take() {
 ChatCompletion::ChatCompletion(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange,
                                ChatRequest request)
     : RequestHolder{std::move(request)},
-      Generation(app, engine, std::move(exchange),
-                 {"/v1/chat/completions", "chatcmpl-", "chat.completion", "chat.completion.chunk"}, held,
-                 {held.prompt.ids}) {
-  for (std::size_t i = 0; i < choices(); ++i) choices_.emplace_back(held.new_parser());
+      ChoiceGeneration(app, engine, std::move(exchange), {"/v1/chat/completions", "chatcmpl-"},
+                       {"chat.completion", "chat.completion.chunk"}, held, {held.prompt.ids}) {
+  for (std::size_t i = 0; i < choices(); ++i) choices_.emplace_back(held);
 }
 
 void ChatCompletion::start(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange, ChatRequest request) {
   Generation::start(std::make_shared<ChatCompletion>(app, engine, std::move(exchange), std::move(request)));
 }
 
-// The event's text, as parts of a message; its tokens go into the logprobs.
-void ChatCompletion::take(std::size_t index, engine::Event& event, std::vector<text::ReplyDelta>& deltas) {
+void ChatCompletion::begin(std::size_t index, const engine::Event& event) {
   Choice& choice = choices_[index];
   if (wants_logprobs()) {
     for (const auto& token : event.tokens) choice.logprobs.add(token, engine().tokenizer());
   }
-  if (!std::exchange(choice.begun, true)) {
-    if (streaming()) send_delta(index, {{"role", "assistant"}, {"content", ""}});
-    if (!held.forced_start.empty()) choice.parser.push(held.forced_start, deltas);
-  }
-  choice.parser.push(event.text, deltas);
+  if (!std::exchange(choice.begun, true) && streaming()) send_delta(index, {{"role", "assistant"}, {"content", ""}});
 }
 
-void ChatCompletion::on_text(std::size_t index, engine::Event& event) {
-  std::vector<text::ReplyDelta> deltas;
-  take(index, event, deltas);
+void ChatCompletion::tell(std::size_t index, std::vector<text::ReplyDelta> deltas) {
   for (text::ReplyDelta& delta : deltas) {
-    if (!reported(choices_[index], delta)) continue;
     if (streaming()) stream(index, delta);
     else gather(choices_[index], delta);
   }
 }
 
+void ChatCompletion::on_text(std::size_t index, engine::Event& event) {
+  begin(index, event);
+  tell(index, choices_[index].answer.take(event.text));
+}
+
 void ChatCompletion::on_last_text(std::size_t index, engine::Event& event) {
   Choice& choice = choices_[index];
-  std::vector<text::ReplyDelta> deltas;
-  take(index, event, deltas);
-  choice.parser.finish(deltas);
-  for (text::ReplyDelta& delta : deltas) {
-    if (!reported(choice, delta)) continue;
-    if (streaming()) stream(index, delta);
-    else gather(choice, delta);
-  }
+  begin(index, event);
+  tell(index, choice.answer.finish(event.text));
   if (!streaming()) return;
   Json one = empty_choice(index);
   if (!choice.logprobs.empty()) one["logprobs"] = choice.logprobs.take();
@@ -104,44 +84,31 @@ void ChatCompletion::on_last_text(std::size_t index, engine::Event& event) {
   send(last);
 }
 
-// With parallel_tool_calls false the first call is all that is told.
-bool ChatCompletion::reported(Choice& choice, const text::ReplyDelta& delta) const {
-  if (delta.kind == Kind::call) ++choice.calls;
-  const bool of_call = delta.kind == Kind::call || delta.kind == Kind::arguments;
-  return !of_call || choice.calls <= 1 || held.parallel_calls == ParallelCalls::yes;
-}
-
-std::string ChatCompletion::call_id(const text::ReplyDelta& delta) const {
-  if (!delta.id.empty()) return delta.id;
-  if (held.format.calls == text::CallFormat::mistral) return random_letters(9);
-  return "call_" + random_letters(24);
-}
-
 void ChatCompletion::gather(Choice& choice, text::ReplyDelta& delta) {
   switch (delta.kind) {
     case Kind::content: choice.content += delta.text; break;
     case Kind::reasoning: choice.reasoning += delta.text; break;
-    case Kind::call: choice.made.push_back({call_id(delta), std::move(delta.text), {}}); break;
+    case Kind::call: choice.made.push_back({choice.answer.call_id(delta, "call_"), std::move(delta.text), {}}); break;
     case Kind::arguments: choice.made.back().arguments += delta.text; break;
   }
 }
 
 void ChatCompletion::stream(std::size_t index, text::ReplyDelta& delta) {
-  const std::size_t call = choices_[index].calls - 1;
+  Choice& choice = choices_[index];
   switch (delta.kind) {
     case Kind::content: return send_delta(index, {{"content", std::move(delta.text)}});
     case Kind::reasoning: return send_delta(index, {{"reasoning_content", std::move(delta.text)}});
     case Kind::call: {
       Json one;
-      one["index"] = call;
-      one["id"] = call_id(delta);
+      one["index"] = choice.told++;
+      one["id"] = choice.answer.call_id(delta, "call_");
       one["type"] = "function";
       one["function"] = {{"name", std::move(delta.text)}, {"arguments", ""}};
       return send_delta(index, {{"tool_calls", Json::array({std::move(one)})}});
     }
     case Kind::arguments: {
       Json one;
-      one["index"] = call;
+      one["index"] = choice.told - 1;
       one["function"] = {{"arguments", std::move(delta.text)}};
       return send_delta(index, {{"tool_calls", Json::array({std::move(one)})}});
     }
@@ -166,12 +133,10 @@ Json ChatCompletion::empty_choice(std::size_t index) const {
   return one;
 }
 
-// A call that the length cut is no call to make: "length" says so.
 Json ChatCompletion::finish(std::size_t index) const {
-  const Choice& choice = choices_[index];
-  const bool called = choice.calls > 0 && outcome(index).finish == engine::FinishReason::stop;
-  const bool cut_by_stop = choice.parser.unfinished_call() && !outcome(index).stop_string.empty();
-  return called && !cut_by_stop ? Json("tool_calls") : finish_reason(outcome(index).finish);
+  const Outcome& is = outcome(index);
+  const bool called = choices_[index].answer.end(is.finish, is.stop_string) == ChatAnswer::End::calls;
+  return called ? Json("tool_calls") : finish_reason(is.finish);
 }
 
 Json ChatCompletion::choice_json(std::size_t index) {

@@ -1,14 +1,14 @@
-// The replies of /v1/chat/completions: messages, deltas, tool calls. See generation.h.
+// The replies of /v1/chat/completions: messages, deltas, tool calls. See choice_generation.h.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "serve/chat_answer.h"
 #include "serve/chat_request.h"
+#include "serve/choice_generation.h"
 #include "serve/completion.h"
-#include "serve/generation.h"
-#include "text/chat/reply_parser.h"
 
 namespace lode::serve {
 
@@ -24,7 +24,7 @@ class ChatLogprobs {
   Json content_ = Json::array();
 };
 
-class ChatCompletion : private RequestHolder<ChatRequest>, public Generation {
+class ChatCompletion : private RequestHolder<ChatRequest>, public ChoiceGeneration {
  public:
   static void start(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange, ChatRequest request);
   ChatCompletion(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange, ChatRequest request);
@@ -34,11 +34,11 @@ class ChatCompletion : private RequestHolder<ChatRequest>, public Generation {
     std::string id, name, arguments;
   };
   struct Choice {
-    explicit Choice(text::ReplyParser p) : parser(std::move(p)) {}
-    text::ReplyParser parser;
+    explicit Choice(const ChatRequest& request) : answer(request) {}
+    ChatAnswer answer;
     ChatLogprobs logprobs;
     bool begun = false;              // The role has been sent.
-    std::size_t calls = 0;           // Reported so far.
+    std::size_t told = 0;            // Calls whose beginning has been sent.
     std::string content, reasoning;  // Whole delivery only, like `made`.
     std::vector<Call> made;
   };
@@ -48,13 +48,12 @@ class ChatCompletion : private RequestHolder<ChatRequest>, public Generation {
   Json choice_json(std::size_t index) override;
   Json empty_choice(std::size_t index) const override;
 
-  void take(std::size_t index, engine::Event& event, std::vector<text::ReplyDelta>& deltas);
-  bool reported(Choice& choice, const text::ReplyDelta& delta) const;
+  void begin(std::size_t index, const engine::Event& event);
+  void tell(std::size_t index, std::vector<text::ReplyDelta> deltas);
   void gather(Choice& choice, text::ReplyDelta& delta);
   void stream(std::size_t index, text::ReplyDelta& delta);
   void send_delta(std::size_t index, Json delta);
   Json finish(std::size_t index) const;
-  std::string call_id(const text::ReplyDelta& delta) const;
 
   std::vector<Choice> choices_;
 };

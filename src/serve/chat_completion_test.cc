@@ -208,7 +208,7 @@ TEST_F(ChatCompletionTest, ContentIsNullWhereACallIsAll) {
 
 TEST_F(ChatCompletionTest, ARequiredCallIsPartOfTheAnswer) {
   chat_template = kToolTemplate;
-  start({.reply = "\"a\": 1}}\n</tool_call>"});
+  start({.reply = "{\"name\": \"add\", \"arguments\": {\"a\": 1}}"});  // The constraint ends it there.
   const Json choice = both(std::string(kTool) + R"(,"tool_choice":{"type":"function","function":{"name":"add"}})");
   ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u);
   EXPECT_EQ(choice["message"]["tool_calls"][0]["function"], Json::parse(R"({"name":"add","arguments":"{\"a\": 1}"})"));

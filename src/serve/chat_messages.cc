@@ -8,27 +8,12 @@
 #include <string_view>
 
 #include "serve/chat_request.h"
+#include "serve/place.h"
 
 namespace lode::serve {
 namespace {
 
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
-
-// A place in the body, for messages.
-struct Place {
-  Fields& fields;
-  std::string path;
-
-  void fail(std::string_view expected, std::string_view found) const { fields.fail(path, expected, found); }
-  Place at(std::string_view name) const { return {fields, path + "." + std::string(name)}; }
-  Place at(std::size_t index) const { return {fields, fmt::format("{}[{}]", path, index)}; }
-  bool good() const { return !fields.error(); }
-};
-
-const Json* member(const Json& object, std::string_view name) {
-  const auto it = object.find(name);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
 
 // A text part, alone of what it may say.
 Json read_part(const Json& part, const Place& place) {
@@ -62,7 +47,8 @@ Json read_part(const Json& part, const Place& place) {
   return {{"type", "text"}, {"text", *text}};
 }
 
-// A string or a list of text parts; null stays null.
+}  // namespace
+
 Json read_content(const Json* content, const Place& place) {
   if (content == nullptr) return nullptr;
   if (content->is_string()) return *content;
@@ -75,6 +61,8 @@ Json read_content(const Json* content, const Place& place) {
     parts.push_back(read_part((*content)[i], place.at(i)));
   return parts;
 }
+
+namespace {
 
 Json read_call(const Json& call, const Place& place) {
   if (!call.is_object()) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "engine/grammar_constraint.h"
 #include "serve/chat_messages.h"
 #include "serve/fields.h"
 #include "serve/structured_output.h"
@@ -181,10 +182,80 @@ void begin_answer(const ChatContext& context, std::string start, std::span<const
   out.forced_start = std::move(start);
 }
 
+// What stands before a call's JSON, where a call of this format is an object {"name", "arguments"}; nullopt: it is not.
+std::optional<std::string> before_call_object(const text::ChatTemplate& chat) {
+  const auto has = [&](std::string_view sign) { return chat.source().find(sign) != std::string::npos; };
+  switch (chat.format().calls) {
+    case CallFormat::tool_call:
+      if (has("<function=") || has("<arg_key>")) return std::nullopt;
+      return "<tool_call>\n";
+    case CallFormat::llama: return "";
+    case CallFormat::mistral: return has("[ARGS]") ? std::nullopt : std::optional<std::string>("[TOOL_CALLS][");
+    case CallFormat::list: return chat.format().calls_open[0] + (chat.format().calls_open[0].ends_with('[') ? "" : "[");
+    default: return std::nullopt;
+  }
+}
+
+// A schema that stands inside of another one: what it says of its own root is said of `root`.
+void move_references(Json& schema, const std::string& root) {
+  if (schema.is_array()) {
+    for (Json& one : schema) move_references(one, root);
+  } else if (schema.is_object()) {
+    for (auto& [name, value] : schema.items()) {
+      const bool pointer = name == "$ref" && value.is_string() && value.get_ref<const std::string&>().starts_with('#');
+      if (pointer) value = root + value.get_ref<const std::string&>().substr(1);
+      else if (name != "const" && name != "enum" && name != "default" && name != "examples")
+        move_references(value, root);
+    }
+  }
+}
+
+// One call of one of the tools that `choice` allows, as a JSON Schema.
+Json call_schema(const Json& tools, const ToolChoice& choice, const char* arguments) {
+  Json any = Json::array();
+  for (const Json& tool : tools) {
+    const Json& function = tool["function"];
+    if (!choice.name.empty() && function["name"] != choice.name) continue;
+    Json inner = function.value("parameters", Json());
+    if (!inner.is_object() || inner.empty()) inner = {{"type", "object"}};
+    move_references(inner, fmt::format("#/anyOf/{}/properties/{}", any.size(), arguments));
+    Json one;
+    one["type"] = "object";
+    one["properties"] = {{"name", {{"const", function["name"]}}}, {arguments, std::move(inner)}};
+    one["required"] = {"name", arguments};
+    one["additionalProperties"] = false;
+    any.push_back(std::move(one));
+  }
+  return {{"anyOf", std::move(any)}};
+}
+
+// A call whose arguments keep to their schema (field report E15): where the format's calls are JSON objects. False:
+// they are not, or a schema that is not "strict" says what no grammar can keep to; then the beginning alone is put
+// there.
+bool constrain_call(Fields& fields, const ChatContext& context, const ToolChoice& choice, ChatRequest& out) {
+  const auto before = before_call_object(context.chat);
+  if (!before) return false;
+  const bool llama = context.chat.format().calls == CallFormat::llama;
+  auto masks = context.grammars.json_schema(call_schema(out.tools, choice, llama ? "parameters" : "arguments"));
+  if (!masks.ok()) {
+    for (const Json& tool : out.tools) {
+      if (tool["function"].value("strict", Json(false)) != true) continue;
+      fields.fail("tools", fmt::format("'tools': a strict tool's parameters cannot be kept to: {}",
+                                       valid_utf8(masks.status().message())));
+      return true;
+    }
+    return false;
+  }
+  out.shared.constraint = std::make_shared<engine::GrammarConstraint>(std::move(masks).value(), context.tokenizer());
+  begin_answer(context, closed_thoughts(context, out) + *before, {}, out);
+  return true;
+}
+
 // tool_choice "required": the answer begins with a call, since that beginning is put there. What follows is the
 // model's.
 void force_call(Fields& fields, const ChatContext& context, const ToolChoice& choice, ChatRequest& out) {
   std::string start = call_start(context.chat, choice);
+  if (!start.empty() && constrain_call(fields, context, choice, out)) return;
   if (start.empty())
     return fields.fail("tool_choice", "'tool_choice' asks for a call, but this model's chat template knows no tools");
   start = closed_thoughts(context, out) + start;
@@ -242,7 +313,8 @@ std::variant<text::ChatTurns, ApiError> parse_chat_turns(const Json& body, const
   return turns;
 }
 
-std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const ChatContext& context) {
+std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const ChatContext& context,
+                                                       std::vector<text::ChatMark> marks) {
   if (!body.is_object()) return invalid_field("", "the body must be a JSON object, not " + describe(body));
   Fields fields(body);
   ChatRequest out;
@@ -257,6 +329,7 @@ std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const C
   refuse_unsupported(fields, kAlso);
 
   text::ChatTurns turns = read_turns(fields, context);
+  turns.marks = std::move(marks);
   const ToolChoice choice = read_tool_choice(fields, turns.tools);
   if (fields.error()) return *fields.error();
   if (choice.choice == Choice::none) turns.tools = nullptr;
@@ -266,15 +339,15 @@ std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const C
   out.tools = turns.tools;
   if (turns.tools.is_array()) out.parser.tools = Options::Tools::parse;
   make_prompt(fields, context, turns, out);  // Last: the costly one.
-  if (!fields.error() && choice.choice == Choice::required) force_call(fields, context, choice, out);
   if (!fields.error()) constrain(fields, context, choice, out);
+  if (!fields.error() && choice.choice == Choice::required) force_call(fields, context, choice, out);
   if (fields.error()) return *fields.error();
 
   out.parser.start = out.prompt.in_reasoning ? Options::Start::in_reasoning : Options::Start::outside;
-  std::vector<std::string> marks = out.format.reasoning_marks;
+  std::vector<std::string> shown = out.format.reasoning_marks;
   if (out.parser.tools == Options::Tools::parse)
-    marks.insert(marks.end(), out.format.call_marks.begin(), out.format.call_marks.end());
-  out.shared.shown = context.chat.shown_tokens(marks);
+    shown.insert(shown.end(), out.format.call_marks.begin(), out.format.call_marks.end());
+  out.shared.shown = context.chat.shown_tokens(shown);
   out.shared.marks = out.prompt.marks;
   return out;
 }

@@ -25,7 +25,7 @@ enum class ParallelCalls { no, yes };
 struct ChatRequest : GenerationRequest {
   text::ChatPrompt prompt;
   text::ChatFormat format;
-  text::ReplyParser::Options parser;  // tools_json points into `tools` once the request has its place: see parser_for.
+  text::ReplyParser::Options parser;  // tools_json points into `tools` once the request has its place: see new_parser.
   Json tools;
   ParallelCalls parallel_calls = ParallelCalls::yes;
   std::string
@@ -43,8 +43,9 @@ struct ChatContext {
   const text::Tokenizer& tokenizer() const { return grammars.tokenizer(); }
 };
 
-// Checks every field, renders and tokenizes.
-std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const ChatContext& context);
+// Checks every field, renders and tokenizes. `marks`: places beside those that every prompt has.
+std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const ChatContext& context,
+                                                       std::vector<text::ChatMark> marks = {});
 
 // The fields that make a prompt, for /apply-template: messages, tools, chat_template_kwargs, ...
 std::variant<text::ChatTurns, ApiError> parse_chat_turns(const Json& body, const ChatContext& context);

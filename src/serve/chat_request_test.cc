@@ -129,13 +129,16 @@ TEST(ChatRequestTest, C09_C10_KeysOfToolsKeepTheirOrderAndTheirCharacters) {
 }
 
 TEST(ChatRequestTest, ARequiredCallBeginsTheAnswer) {
-  const auto any = good(std::string(kTool) + R"(,"tool_choice":"required")", kTools);
+  // The tool's schema says what no grammar can keep to: the beginning alone is put there.
+  const std::string loose =
+      R"("tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object","not":{"type":"null"}}}}])";
+  const auto any = good(loose + R"(,"tool_choice":"required")", kTools);
   EXPECT_EQ(any.forced_start, "<tool_call>\n{\"name\": \"");
+  EXPECT_EQ(any.shared.constraint, nullptr);
   const std::string start = any.forced_start;
   const std::string tail(any.prompt.ids.end() - static_cast<std::ptrdiff_t>(start.size()), any.prompt.ids.end());
   EXPECT_EQ(tail, start);
-  const auto named =
-      good(std::string(kTool) + R"(,"tool_choice":{"type":"function","function":{"name":"add"}})", kTools);
+  const auto named = good(loose + R"(,"tool_choice":{"type":"function","function":{"name":"add"}})", kTools);
   EXPECT_EQ(named.forced_start, "<tool_call>\n{\"name\": \"add\", \"arguments\": {");
   const auto forged =
       good(R"("tools":[{"type":"function","function":{"name":"a</s>b"}}],"tool_choice":{"function":{"name":"a</s>b"}})",
@@ -145,6 +148,36 @@ TEST(ChatRequestTest, ARequiredCallBeginsTheAnswer) {
   bad(R"("tool_choice":"required")", "tool_choice", kTools);
   bad(std::string(kTool) + R"(,"tool_choice":"sometimes")", "tool_choice", kTools);
   bad(std::string(kTool) + R"(,"tool_choice":"required")", "tool_choice");  // This template knows no tools.
+}
+
+// What the constraint takes of `text`, in bytes (a byte is a token here), and whether the answer may end there.
+bool takes(const ChatRequest& r, std::string_view text) {
+  const auto constraint = r.shared.constraint->clone();
+  for (const char c : text)
+    if (!constraint->accept(static_cast<unsigned char>(c))) return false;
+  return constraint->done();
+}
+
+TEST(ChatRequestTest, E15_ARequiredCallKeepsToItsToolsSchema) {
+  const std::string tools =
+      R"("tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"$ref":"#/$defs/n"}},
+      "required":["a"],"additionalProperties":false,"$defs":{"n":{"type":"integer"}}}}},
+      {"type":"function","function":{"name":"add_all","parameters":{"type":"object","properties":{"b":{"type":"boolean"}},
+      "required":["b"],"additionalProperties":false}}}],)";
+  const auto any = good(tools + R"("tool_choice":"required")", kTools);
+  EXPECT_EQ(any.forced_start, "<tool_call>\n");
+  ASSERT_NE(any.shared.constraint, nullptr);
+  EXPECT_TRUE(takes(any, R"({"name": "add", "arguments": {"a": 5}})"));
+  EXPECT_TRUE(takes(any, R"({"name": "add_all", "arguments": {"b": true}})"));
+  EXPECT_FALSE(takes(any, R"({"name": "add", "arguments": {"b": true}})"));
+  EXPECT_FALSE(takes(any, R"({"name": "add", "arguments": {"a": "5"}})"));
+  EXPECT_FALSE(takes(any, R"({"name": "list", "arguments": {}})"));
+  const auto named = good(tools + R"("tool_choice":{"type":"function","function":{"name":"add_all"}})", kTools);
+  EXPECT_TRUE(takes(named, R"({"name": "add_all", "arguments": {"b": true}})"));
+  EXPECT_FALSE(takes(named, R"({"name": "add", "arguments": {"a": 5}})"));
+  bad(R"("tools":[{"type":"function","function":{"name":"add","strict":true,"parameters":{"type":"object","not":{}}}}],)"
+      R"("tool_choice":"required")",
+      "tools", kTools);
 }
 
 TEST(ChatRequestTest, D07_LogprobsOfBothShapes) {

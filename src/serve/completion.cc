@@ -6,8 +6,8 @@ namespace lode::serve {
 
 Completion::Completion(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange, CompletionRequest request)
     : RequestHolder{std::move(request)},
-      Generation(app, engine, std::move(exchange), {"/v1/completions", "cmpl-", "text_completion", "text_completion"},
-                 held, held.prompts),
+      ChoiceGeneration(app, engine, std::move(exchange), {"/v1/completions", "cmpl-"},
+                       {"text_completion", "text_completion"}, held, held.prompts),
       choices_(choices()) {}
 
 void Completion::start(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange,

@@ -1,12 +1,12 @@
-// The replies of /v1/completions: OpenAI's legacy shape. See generation.h.
+// The replies of /v1/completions: OpenAI's legacy shape. See choice_generation.h.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "serve/choice_generation.h"
 #include "serve/completion_request.h"
-#include "serve/generation.h"
 
 namespace lode::serve {
 
@@ -16,7 +16,7 @@ struct RequestHolder {
   Request held;
 };
 
-class Completion : private RequestHolder<CompletionRequest>, public Generation {
+class Completion : private RequestHolder<CompletionRequest>, public ChoiceGeneration {
  public:
   static void start(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange, CompletionRequest request);
   Completion(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange, CompletionRequest request);

@@ -218,7 +218,7 @@ void Connection::guarded(const std::function<void()>& fn) {
     if (state_ != State::answering) return;
     if (const auto observer = std::move(observer_)) observer->on_gone();  // Its work is for nobody now.
     if (streaming_) return abort_stream();
-    reply(to_reply(ApiError{.message = "internal error"}));
+    reply(error_reply(request_, ApiError{.message = "internal error"}));
   }
 }
 

@@ -3,17 +3,12 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <random>
+#include "serve/random_name.h"
 
 #include "serve/request_log.h"
 
 namespace lode::serve {
 namespace {
-
-std::string random_id(std::string_view prefix) {
-  std::random_device random;
-  return fmt::format("{}{:08x}{:08x}{:08x}", prefix, random(), random(), random());
-}
 
 double ms_since(Time t) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - t).count();
@@ -31,7 +26,7 @@ Generation::Generation(App& app, engine::Engine& engine, std::shared_ptr<Exchang
       prompts_(std::move(prompts)),
       outcomes_(prompts_.size() * static_cast<std::size_t>(request.n)),
       number_(app.next_request_number()),
-      id_(random_id(names.id_prefix)),
+      id_(std::string(names.id_prefix) + random_hex(24)),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
       last_sent_(std::chrono::steady_clock::now()),
@@ -78,7 +73,9 @@ void Generation::on_event(std::size_t index, engine::Event&& event) {
   clock_.on_event(index, event);
   using Kind = engine::Event::Kind;
   switch (event.kind) {
-    case Kind::progress: return on_progress(index, event);
+    case Kind::progress:
+      if (streaming()) on_progress(index, event);
+      return;
     case Kind::delta: return on_text(index, event);
     case Kind::finished: return on_finished(index, event);
     case Kind::failed:
@@ -87,14 +84,6 @@ void Generation::on_event(std::size_t index, engine::Event&& event) {
       choice.reuse = std::move(event.reuse);
       return fail(from_status(event.error));
   }
-}
-
-void Generation::on_progress(std::size_t index, const engine::Event& event) {
-  if (!streaming() || request_.shared.progress == engine::Request::Progress::no) return;
-  Json out = envelope();
-  out["choices"] = Json::array({empty_choice(index)});
-  out["prompt_progress"] = progress_json(event, ms_since(exchange_->received()));
-  send(out);
 }
 
 void Generation::on_finished(std::size_t index, engine::Event& event) {
@@ -117,14 +106,8 @@ void Generation::all_finished() {
     exchange_->reply({.body = dump_json(whole_reply())});
     return end(200);
   }
-  if (request_.stream_usage == StreamUsage::yes) {
-    Json out = envelope();
-    out["choices"] = Json::array();
-    out["usage"] = usage_json(usage());
-    send(out);
-  }
+  finish_stream();
   if (ended_) return;  // The last chunk was one too many for a slow client.
-  exchange_->write("data: [DONE]\n\n");
   exchange_->end_stream();
   end(200);
 }
@@ -136,12 +119,12 @@ void Generation::fail(const ApiError& error) {
   ApiError sent = error;
   sent.message = valid_utf8(sent.message);
   if (!streaming()) {
-    exchange_->reply(to_reply(sent));
+    exchange_->reply(error_reply(exchange_->request(), sent));
   } else {
     // Before the first byte this is a real error status; reply() does nothing once the stream has begun, and then the
     // error is an event, and the connection is closed so that nobody waits for more.
-    exchange_->reply(to_reply(sent));
-    exchange_->write(fmt::format("data: {}\n\n", dump_json(to_json(sent))));
+    exchange_->reply(error_reply(exchange_->request(), sent));
+    exchange_->write(error_event(sent));
     exchange_->abort_stream();
   }
   if (error.http_status >= 500) spdlog::warn("#{} failed: {}", number_, sent.message);
@@ -165,7 +148,7 @@ void Generation::cancel_rest() {
 void Generation::on_tick(Time now) {
   if (ended_ || !streaming() || now - last_sent_ < app_.options().heartbeat) return;
   last_sent_ = now;
-  exchange_->write(": keep-alive\n\n");
+  exchange_->write(heartbeat());
 }
 
 void Generation::end(int status) {
@@ -184,56 +167,22 @@ void Generation::end(int status) {
                                            .first_token_ms = clock_.first_token_ms()}});
 }
 
-// ---- JSON
-
-Json Generation::envelope() const {
-  Json out;
-  out["id"] = id_;
-  out["object"] = streaming() ? names_.chunk_object : names_.object;
-  out["created"] = created_;
-  out["model"] = engine_.info().model_name;
-  return out;
+std::string Generation::error_event(const ApiError& error) const {
+  return fmt::format("data: {}\n\n", dump_json(to_json(error)));
 }
 
-void Generation::send(const Json& json) {
+void Generation::write(std::string_view bytes) {
   if (ended_) return;
   last_sent_ = std::chrono::steady_clock::now();
-  exchange_->write(fmt::format("data: {}\n\n", dump_json(json)));
+  exchange_->write(bytes);
 }
 
-void Generation::send_choice(Json choice) {
-  Json out = envelope();
-  out["choices"] = Json::array({std::move(choice)});
-  send(out);
+void Generation::write_event(std::string_view name, const Json& event) {
+  write(fmt::format("event: {}\ndata: {}\n\n", name, dump_json(event)));
 }
 
-void Generation::add_account(Json& chunk, std::size_t index) const {
-  chunk["seed"] = request_.shared.sampling.seed;
-  chunk["timings"] = timings_json(outcomes_[index].timings);
-  chunk["cache"] = cache_json(outcomes_[index].reuse);
-}
-
-Json Generation::stop_reason(std::size_t index) const {
-  return outcomes_[index].stop_string.empty() ? Json(nullptr) : Json(outcomes_[index].stop_string);
-}
-
-Json Generation::whole_reply() {
-  Json list = Json::array();
-  engine::Timings timings;
-  kv::Reuse reuse = outcomes_.front().reuse;
-  for (std::size_t i = 0; i < outcomes_.size(); ++i) {
-    merge(timings, outcomes_[i].timings);
-    if (i > 0) merge(reuse, outcomes_[i].reuse);
-    list.push_back(choice_json(i));
-    if (!outcomes_[i].stop_string.empty()) list.back()["stop_reason"] = outcomes_[i].stop_string;
-  }
-  Json out = envelope();
-  out["choices"] = std::move(list);
-  out["usage"] = usage_json(usage());
-  out["seed"] = request_.shared.sampling.seed;
-  out["timings"] = timings_json(timings);
-  out["cache"] = cache_json(reuse);
-  return out;
+double Generation::waited_ms() const {
+  return ms_since(exchange_->received());
 }
 
 // A prompt counts once, whatever its number of choices; what was cached is what its first choice found.

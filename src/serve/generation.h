@@ -1,5 +1,6 @@
 // One client's request for text while it runs: submits its choices to the engine, hands their events to what makes the
-// reply, streams or gathers, and cancels what is left when the client goes. What a reply looks like is the subclass's.
+// reply, streams or gathers, and cancels what is left when the client goes. What a reply looks like is the subclass's:
+// choice_generation.h has OpenAI's lists of choices, messages.h Anthropic's messages, responses.h OpenAI's responses.
 // Owned by its exchange; runs on the exchange's strand.
 #pragma once
 
@@ -30,7 +31,7 @@ class Generation : public Observer, public std::enable_shared_from_this<Generati
 
  protected:
   struct Names {
-    std::string_view path, id_prefix, object, chunk_object;  // "/v1/completions", "cmpl-", "text_completion", ...
+    std::string_view path, id_prefix;  // "/v1/completions", "cmpl-"
   };
   // `request` is owned by the subclass and outlives this part of it.
   Generation(App& app, engine::Engine& engine, std::shared_ptr<Exchange> exchange, const Names& names,
@@ -48,18 +49,22 @@ class Generation : public Observer, public std::enable_shared_from_this<Generati
 
   // What the subclass makes of events. A finished choice's outcome is filled in by then.
   virtual void on_stream_begun() {}
+  virtual void on_progress(std::size_t index, const engine::Event& event) {
+    (void)index;
+    (void)event;
+  }
   virtual void on_text(std::size_t index, engine::Event& event) = 0;
   virtual void on_last_text(std::size_t index, engine::Event& event) = 0;
-  // One choice of a whole reply, in index order.
-  virtual Json choice_json(std::size_t index) = 0;
-  // A chunk's choice that says nothing: for progress.
-  virtual Json empty_choice(std::size_t index) const = 0;
+  // Once all choices have ended: the whole reply, or what is left to send in a stream.
+  virtual Json whole_reply() = 0;
+  virtual void finish_stream() = 0;
+  // What a stream says of an error after its first byte, and so that nobody gives up.
+  virtual std::string error_event(const ApiError& error) const;
+  virtual std::string_view heartbeat() const { return ": keep-alive\n\n"; }
 
-  Json envelope() const;  // id, object, created, model
-  void send(const Json& chunk);
-  void send_choice(Json choice);  // In an envelope.
-  // Adds what only a stream's last chunk of a choice says: seed, timings, cache.
-  void add_account(Json& chunk, std::size_t index) const;
+  void write(std::string_view bytes);                          // To the stream.
+  void write_event(std::string_view name, const Json& event);  // "event: NAME" and its data.
+  double waited_ms() const;                                    // Since the request was read.
   bool ended() const { return ended_; }
   bool streaming() const { return request_.delivery == Delivery::stream; }
   bool wants_logprobs() const { return request_.shared.top_logprobs >= 0; }
@@ -68,21 +73,21 @@ class Generation : public Observer, public std::enable_shared_from_this<Generati
     return prompts_[index / static_cast<std::size_t>(request_.n)];
   }
   const Outcome& outcome(std::size_t index) const { return outcomes_[index]; }
+  const std::string& id() const { return id_; }
+  std::int64_t created() const { return created_; }
+  Usage usage() const;
   std::size_t choices() const { return outcomes_.size(); }
-  // A stop string that matched, for "stop_reason"; null: none.
-  Json stop_reason(std::size_t index) const;
+  const App& app() const { return app_; }
+  App& app() { return app_; }
 
  private:
   bool submit_all();
   void on_event(std::size_t index, engine::Event&& event);
-  void on_progress(std::size_t index, const engine::Event& event);
   void on_finished(std::size_t index, engine::Event& event);
   void all_finished();
   void fail(const ApiError& error);
   void cancel_rest();
   void end(int status);  // The last act: logs, and lets go of the exchange.
-  Json whole_reply();
-  Usage usage() const;
 
   App& app_;
   engine::Engine& engine_;

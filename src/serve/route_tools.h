@@ -22,6 +22,7 @@ void answer_json(const std::shared_ptr<Exchange>& exchange, const Json& body);
 void answer_error(const std::shared_ptr<Exchange>& exchange, const ApiError& error);
 // An answer computed elsewhere, to be given on the strand. Any thread.
 Finish then_answer(const std::shared_ptr<Exchange>& exchange, HttpReply reply);
+Finish then_error(const std::shared_ptr<Exchange>& exchange, const ApiError& error);
 
 // nullptr: there is none now, or the body is no JSON; answered.
 engine::Engine* ready_engine(App& app, const std::shared_ptr<Exchange>& exchange);

@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "platform/clock.h"
+#include "serve/agent_routes.h"
 #include "serve/body_work.h"
 #include "serve/cache_routes.h"
 #include "serve/chat_completion.h"
@@ -71,7 +72,7 @@ void answer_json(const ExchangePtr& exchange, const Json& body) {
   answer(exchange, {.body = dump_json(body)});
 }
 void answer_error(const ExchangePtr& exchange, const ApiError& error) {
-  answer(exchange, to_reply(error));
+  answer(exchange, error_reply(exchange->request(), error));
 }
 
 static ApiError loading(const App& app) {
@@ -154,11 +155,15 @@ Finish then_answer(const ExchangePtr& exchange, HttpReply reply) {
   return [exchange, reply = std::make_shared<HttpReply>(std::move(reply))] { answer(exchange, std::move(*reply)); };
 }
 
+Finish then_error(const ExchangePtr& exchange, const ApiError& error) {
+  return then_answer(exchange, error_reply(exchange->request(), error));
+}
+
 // work_on_body for a body that must be a JSON object. One that names a grammar goes to the workers, however small.
 void work_on_json(App& app, const ExchangePtr& exchange, std::function<Finish(const Json&)> compute) {
   work_on_body(app, exchange, [&app, exchange, compute = std::move(compute)](const std::string& bytes) -> Finish {
     auto body = read_body(bytes);
-    if (const auto* error = std::get_if<ApiError>(&body)) return then_answer(exchange, to_reply(*error));
+    if (const auto* error = std::get_if<ApiError>(&body)) return then_error(exchange, *error);
     if (bytes.size() > kInlineBodyMax || !names_structured_output(std::get<Json>(body)))
       return compute(std::get<Json>(body));
     auto json = std::make_shared<const Json>(std::get<Json>(std::move(body)));
@@ -175,7 +180,7 @@ void completions(App& app, const ExchangePtr& exchange) {
   if (engine == nullptr) return;
   work_on_json(app, exchange, [&app, engine, exchange](const Json& body) -> Finish {
     auto parsed = parse_completion_request(body, app.grammars(), engine->info().context_max);
-    if (const auto* error = std::get_if<ApiError>(&parsed)) return then_answer(exchange, to_reply(*error));
+    if (const auto* error = std::get_if<ApiError>(&parsed)) return then_error(exchange, *error);
     auto request = std::make_shared<CompletionRequest>(std::get<CompletionRequest>(std::move(parsed)));
     return [&app, engine, exchange, request] {
       request->shared.salt = salt_for(app, exchange->request().api_key, request->shared.salt);
@@ -215,7 +220,7 @@ void chat_completions(App& app, const ExchangePtr& exchange) {
   if (!context) return;
   work_on_json(app, exchange, [&app, engine, exchange, context = *context](const Json& body) -> Finish {
     auto parsed = parse_chat_request(body, context);
-    if (const auto* error = std::get_if<ApiError>(&parsed)) return then_answer(exchange, to_reply(*error));
+    if (const auto* error = std::get_if<ApiError>(&parsed)) return then_error(exchange, *error);
     auto request = std::make_shared<ChatRequest>(std::get<ChatRequest>(std::move(parsed)));
     return [&app, engine, exchange, request] {
       request->shared.salt = salt_for(app, exchange->request().api_key, request->shared.salt);
@@ -232,7 +237,7 @@ void apply_template(App& app, const ExchangePtr& exchange) {
   if (!context) return;
   work_on_json(app, exchange, [exchange, context = *context](const Json& body) -> Finish {
     auto turns = parse_chat_turns(body, context);
-    if (const auto* error = std::get_if<ApiError>(&turns)) return then_answer(exchange, to_reply(*error));
+    if (const auto* error = std::get_if<ApiError>(&turns)) return then_error(exchange, *error);
     const auto prompt = context.chat.render(std::get<text::ChatTurns>(turns));
     if (!prompt.ok()) return then_answer(exchange, to_reply(invalid_field("messages", prompt.status().message())));
     Json out;
@@ -435,6 +440,10 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", Access::keyed, chat_completions},
     {"POST", "/chat/completions", Access::keyed, chat_completions},
     {"POST", "/v1/completions", Access::keyed, completions},
+    {"POST", "/v1/messages", Access::keyed, messages},
+    {"POST", "/v1/messages/count_tokens", Access::keyed, count_tokens},
+    {"POST", "/v1/responses", Access::keyed, responses},
+    {"POST", "/v1/embeddings", Access::keyed, embeddings},
     {"POST", "/apply-template", Access::keyed, apply_template},
     {"GET", "/props", Access::keyed, props},
     {"POST", "/tokenize", Access::keyed, tokenize},
@@ -507,8 +516,8 @@ void handle_request(App& app, const ExchangePtr& exchange) {
   if (answered_preflight(app, *route, exchange)) return;
   const bool head = route->method == "GET" && request.method == "HEAD";
   if (request.method != route->method && !head) {
-    HttpReply reply =
-        to_reply({.http_status = 405,
+    HttpReply reply = error_reply(
+        request, {.http_status = 405,
                   .message = fmt::format("{} takes {}, not {}", route->path, route->method, for_log(request.method)),
                   .type = "invalid_request_error",
                   .code = "method_not_allowed"});

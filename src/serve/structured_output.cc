@@ -122,7 +122,10 @@ bool names_structured_output(const Json& body) {
   if (!body.is_object()) return false;
   for (const auto& field : kFields)
     if (body.contains(field.name)) return true;
-  return body.contains("response_format") || body.contains("structured_outputs");
+  for (const char* name :
+       {"response_format", "structured_outputs", "output_config", "output_format", "text", "tool_choice"})
+    if (body.contains(name)) return true;
+  return false;
 }
 
 void read_structured_output(Fields& fields, GrammarStore& grammars, engine::Request& out) {

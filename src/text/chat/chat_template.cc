@@ -180,7 +180,9 @@ Json ChatTemplate::adapted(const Json& messages) const {
     if (is_role(m, "tool") && member(m, "name") == nullptr) {
       const Json* id = member(m, "tool_call_id");
       for (const auto& [call_id, name] : names) {
-        if (id != nullptr && *id == call_id) m["name"] = name;
+        if (id == nullptr || *id != call_id) continue;
+        m["name"] = name;  // Moves the members: `id` points nowhere from here on.
+        break;
       }
     }
     out.push_back(std::move(m));
@@ -260,42 +262,65 @@ void ChatTemplate::tokenize(const ChatTurns& turns, ChatPrompt& prompt, std::int
   if (static_cast<std::int64_t>(prompt.ids.size()) < tokens_max) add_marks(turns, prompt);
 }
 
-void ChatTemplate::add_marks(const ChatTurns& turns, ChatPrompt& out) const {
-  const auto size = static_cast<std::int64_t>(out.ids.size());
-  const auto add = [&](std::int64_t mark) {
-    if (mark > 0 && mark < size && (out.marks.empty() || mark > out.marks.back())) out.marks.push_back(mark);
-  };
-  // Behind what does not change with the question. Rendering that fails (a template that wants more turns) has no mark.
-  const bool system =
-      !turns.messages.empty() && (is_role(turns.messages[0], "system") || is_role(turns.messages[0], "developer"));
-  if (system || turns.tools.is_array()) {
-    Json head = Json::array();
-    for (const Json& m : turns.messages) {
-      if (!is_role(m, "system") && !is_role(m, "developer")) break;
-      head.push_back(m);
-    }
-    head.push_back(message("user", "\x01"));  // No message begins so.
-    if (const auto other = run(adapted(head), turns, GenerationPrompt::no); other.ok()) {
-      const std::size_t bytes = common_prefix(out.text, other->text);
-      std::vector<ByteRange> given = out.given;
-      clip(given, bytes);
-      const auto ids = encode(std::string_view(out.text).substr(0, bytes), given);
-      const auto ends = std::mismatch(ids.begin(), ids.end(), out.ids.begin(), out.ids.end());
-      add(ends.first - ids.begin());
-    }
+// How many of the prompt's tokens a prompt of other messages shares with it; 0 where the template refuses them (some
+// want more turns).
+std::int64_t ChatTemplate::shared_tokens(const Json& messages, const ChatTurns& turns, const ChatPrompt& prompt) const {
+  const auto other = run(adapted(messages), turns, GenerationPrompt::no);
+  if (!other.ok()) return 0;
+  const std::size_t bytes = common_prefix(prompt.text, other->text);
+  std::vector<ByteRange> given = prompt.given;
+  clip(given, bytes);
+  const auto ids = encode(std::string_view(prompt.text).substr(0, bytes), given);
+  return std::mismatch(ids.begin(), ids.end(), prompt.ids.begin(), prompt.ids.end()).first - ids.begin();
+}
+
+std::int64_t ChatTemplate::mark_of(const ChatMark& mark, const ChatTurns& turns, const ChatPrompt& prompt) const {
+  const std::size_t count = std::min(mark.messages, turns.messages.size());
+  Json head = Json::array();
+  for (std::size_t i = 0; i < count; ++i) head.push_back(turns.messages[i]);
+  if (mark.parts > 0 && count > 0 && head.back()["content"].is_array()) {
+    Json& parts = head.back()["content"];
+    while (parts.size() > mark.parts) parts.erase(parts.size() - 1);
   }
-  // Before the assistant's turn: as many tokens from the end as the generation prompt has bytes.
-  if (turns.next != ChatTurns::Next::start) return;
+  // A template may insist on a user's turn behind the system prompt; no message begins so.
+  if (count == 0 || is_role(head.back(), "system") || is_role(head.back(), "developer"))
+    head.push_back(message("user", "\x01"));
+  return shared_tokens(head, turns, prompt);
+}
+
+// As many tokens from the end as the generation prompt has bytes; 0: not known.
+std::int64_t ChatTemplate::mark_before_answer(const ChatTurns& turns, const ChatPrompt& prompt) const {
   const auto without = run(adapted(turns.messages), turns, GenerationPrompt::no);
-  if (!without.ok()) return;
-  std::size_t bytes = out.text.size() - common_prefix(out.text, without->text);
-  std::int64_t mark = size;
+  if (!without.ok()) return 0;
+  std::size_t bytes = prompt.text.size() - common_prefix(prompt.text, without->text);
+  auto mark = static_cast<std::int64_t>(prompt.ids.size());
   while (bytes > 0 && mark > 0) {
     const std::size_t of_token =
-        tokenizer_->token_bytes(out.ids[static_cast<std::size_t>(--mark)], Tokenizer::Control::show).size();
+        tokenizer_->token_bytes(prompt.ids[static_cast<std::size_t>(--mark)], Tokenizer::Control::show).size();
     bytes -= std::min(bytes, std::max<std::size_t>(of_token, 1));
   }
-  add(mark);
+  return mark;
+}
+
+void ChatTemplate::add_marks(const ChatTurns& turns, ChatPrompt& out) const {
+  std::vector<std::int64_t> marks;
+  // Behind what does not change with the question.
+  std::size_t system = 0;
+  for (const Json& m : turns.messages) {
+    if (!is_role(m, "system") && !is_role(m, "developer")) break;
+    ++system;
+  }
+  if (system > 0 || turns.tools.is_array()) marks.push_back(mark_of({.messages = system}, turns, out));
+  for (const ChatMark& mark : turns.marks) {
+    marks.push_back(mark_of(mark, turns, out));
+    out.asked_mark = std::max(out.asked_mark, marks.back());
+  }
+  if (turns.next == ChatTurns::Next::start) marks.push_back(mark_before_answer(turns, out));
+  std::sort(marks.begin(), marks.end());
+  for (const std::int64_t mark : marks) {
+    const bool new_one = out.marks.empty() || mark > out.marks.back();
+    if (new_one && mark > 0 && mark < static_cast<std::int64_t>(out.ids.size())) out.marks.push_back(mark);
+  }
 }
 
 std::vector<TokenId> ChatTemplate::shown_tokens(const std::vector<std::string>& marks) const {

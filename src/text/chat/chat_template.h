@@ -21,6 +21,12 @@
 
 namespace lode::text {
 
+// A place in the messages behind which a client expects other prompts to go on differently.
+struct ChatMark {
+  std::size_t messages = 0;  // So many from the first; 0: behind the tools.
+  std::size_t parts = 0;     // Of the last one's parts, so many from the first; 0: all of it.
+};
+
 // Messages of OpenAI's shape, already checked: objects with a role; content is a string or an array of text parts.
 struct ChatTurns {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
@@ -30,6 +36,7 @@ struct ChatTurns {
   // start: the assistant answers; none: the messages alone; go_on: the last message, an assistant's, is continued.
   enum class Next : std::uint8_t { start, none, go_on } next = Next::start;
   std::optional<DateTime> now;
+  std::vector<ChatMark> marks;  // Beside those that every prompt has.
 };
 
 struct ChatPrompt {
@@ -39,7 +46,8 @@ struct ChatPrompt {
   // Where other prompts are expected to go on differently, in tokens: behind the system prompt and tools, and before
   // the assistant's turn. Ascending.
   std::vector<std::int64_t> marks;
-  bool in_reasoning = false;  // The answer begins inside of reasoning.
+  std::int64_t asked_mark = 0;  // The last that ChatTurns::marks asked for; 0: none.
+  bool in_reasoning = false;    // The answer begins inside of reasoning.
 };
 
 // What a template makes of messages that not every template knows; found by trying.
@@ -80,6 +88,10 @@ class ChatTemplate {
   Status cut_behind_last(const nlohmann::ordered_json& messages, ChatPrompt& out) const;
   std::vector<TokenId> encode(std::string_view text, std::span<const ByteRange> given) const;
   void add_marks(const ChatTurns& turns, ChatPrompt& out) const;
+  std::int64_t shared_tokens(const nlohmann::ordered_json& messages, const ChatTurns& turns,
+                             const ChatPrompt& prompt) const;
+  std::int64_t mark_of(const ChatMark& mark, const ChatTurns& turns, const ChatPrompt& prompt) const;
+  std::int64_t mark_before_answer(const ChatTurns& turns, const ChatPrompt& prompt) const;
 
   std::string source_;
   std::shared_ptr<const Template> template_;
