@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/request.h"
 #include "engine/slots.h"
+#include "experts/stats.h"
 #include "gguf/gguf.h"
 #include "kernels/device.h"
 #include "kernels/kernels.h"
@@ -38,6 +40,7 @@ struct EngineOptions {
   Result<std::unique_ptr<kernels::Device>> (*open_device)(const kernels::DeviceOptions&) = &kernels::open_cuda;
   std::string memory;            // --memory SIZE as typed; empty: what the machine allows.
   std::string kv_ram;            // --kv-ram SIZE; empty: the planner's choice.
+  std::string expert_ram;        // --expert-ram SIZE, a share of all experts, "auto" or empty: what fits.
   std::string kv_disk;           // Folder, "off", or empty: the user's cache folder.
   std::string kv_disk_max;       // SIZE; empty: 10% of the free space.
   std::int32_t queue_max = 256;  // Requests waiting beyond the slots; more are refused (unavailable).
@@ -52,10 +55,10 @@ struct EngineInfo {
   std::int64_t context_max = 0, context_trained = 0, vocab = 0, chunk = 0, parameters = 0, file_bytes = 0;
   int threads = 0, slots = 0;
   std::int64_t window_max = 0;  // Tokens of the widest sliding window or chunk of a layer; 0: there is none.
-  std::string fingerprint;    // Hex.
-  std::string kv_folder;      // Of the SSD tier; empty: there is none.
-  std::string plan_text;      // The planner's table, notes and warnings.
-  std::string chat_template;  // Empty: none in the file.
+  std::string fingerprint;      // Hex.
+  std::string kv_folder;        // Of the SSD tier; empty: there is none.
+  std::string plan_text;        // The planner's table, notes and warnings.
+  std::string chat_template;    // Empty: none in the file.
   std::vector<std::string>
       notes;  // Lines a user should see at start beside the plan's: tokenizer warnings, the SSD tier.
   double load_ms = 0;
@@ -63,6 +66,7 @@ struct EngineInfo {
 
 struct EngineStats {
   kv::StoreStats kv;
+  std::optional<experts::CacheStats> experts;  // nullopt: there is no expert cache.
   std::int64_t slots_busy = 0, queued = 0, steps = 0, tokens_prefilled = 0, tokens_generated = 0, requests = 0,
                requests_failed = 0, requests_cancelled = 0, preemptions = 0;
 };
