@@ -93,8 +93,7 @@ TEST(CliTest, ServeOfSeveralModelsMissesOneAtOnce) {
 
 TEST(CliTest, FlagsOfLaterVersionsAreRefusedByName) {
   const std::pair<const char*, const char*> flags[] = {
-      {"-ngl", "20"},       {"--n-cpu-moe", "3"},     {"--moe-cache-mib", "100"},
-      {"--draft", "ngram"}, {"--expert-ram", "1GiB"}, {"--fit-target", "1"}};
+      {"-ngl", "20"}, {"--n-cpu-moe", "3"}, {"--moe-cache-mib", "100"}, {"--draft", "ngram"}, {"--fit-target", "1"}};
   for (const auto& [flag, value] : flags) {
     const Outcome outcome = lode({"serve", "nowhere.gguf", flag, value});
     expect_one_line(outcome, 2);

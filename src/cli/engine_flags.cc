@@ -50,7 +50,6 @@ struct Refusal {
 constexpr Refusal kRefusals[] = {
     {"--n-cpu-moe", "--n-cpu-moe", "", "experts are not offloaded yet"},
     {"--moe-cache-mib", "--moe-cache-mib", "0", "there is no expert cache yet"},
-    {"--expert-ram", "--expert-ram", "", "there is no expert cache yet"},
     {"--draft", "--draft", "off", "there is no drafting yet"},
     {"--fit-target", "--fit-target", "", "--memory bounds what is used"},
 };
@@ -148,6 +147,16 @@ void add_engine_flags(CLI::App& command, engine::EngineOptions& options) {
       ->type_name("all|0")
       ->group(std::string(kMemory));
   add_size(command, "--kv-ram", "KV kept in RAM for later requests; 0 keeps none", options.kv_ram);
+  command
+      .add_option("--expert-ram", options.expert_ram,
+                  "Memory for experts of a mixture, the others are read when needed: 2GiB, 50% of them; default: "
+                  "all, or what fits")
+      ->type_name("SIZE|auto")
+      ->group(std::string(kMemory))
+      ->check([](const std::string& text) {
+        const auto parsed = parse_size(text, kGiB);
+        return text == "auto" || parsed.ok() ? std::string() : parsed.status().message();
+      });
   command.add_option("--kv-disk", options.kv_disk, "Folder of the KV store, or off; default: the user's cache folder")
       ->type_name("DIR|off")
       ->check([](const std::string& text) {

@@ -205,6 +205,7 @@ void EngineImpl::publish_stats() {
   const StepCounters& c = stepper_.counters();
   const std::lock_guard lock(mutex_);
   stats_ = {.kv = std::move(kv),
+            .experts = rt_->experts ? std::optional(rt_->experts->stats()) : std::nullopt,
             .steps = c.steps,
             .tokens_prefilled = c.tokens_prefilled,
             .tokens_generated = c.tokens_generated,

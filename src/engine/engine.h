@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/request.h"
 #include "engine/slots.h"
+#include "experts/stats.h"
 #include "gguf/gguf.h"
 #include "kernels/device.h"
 #include "kernels/kernels.h"
@@ -39,6 +41,7 @@ struct EngineOptions {
   Result<std::unique_ptr<kernels::Device>> (*open_device)(const kernels::DeviceOptions&) = &kernels::open_cuda;
   std::string memory;                 // --memory SIZE as typed; empty: what the machine allows.
   std::string kv_ram;                 // --kv-ram SIZE; empty: the planner's choice.
+  std::string expert_ram;             // --expert-ram SIZE, a share of all experts, "auto" or empty: what fits.
   std::string kv_disk;                // Folder, "off", or empty: the user's cache folder.
   std::string kv_disk_max;            // SIZE; empty: 10% of the free space.
   std::string kv_disk_writes;         // SIZE that a day may write there; empty: 100 GiB.
@@ -67,6 +70,7 @@ struct EngineInfo {
 
 struct EngineStats {
   kv::StoreStats kv;
+  std::optional<experts::CacheStats> experts;  // nullopt: there is no expert cache.
   std::int64_t slots_busy = 0, queued = 0, steps = 0, tokens_prefilled = 0, tokens_generated = 0, requests = 0,
                requests_failed = 0, requests_cancelled = 0, preemptions = 0;
 };

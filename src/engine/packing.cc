@@ -1,6 +1,8 @@
 #include "engine/packing.h"
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 
 #include "base/bytes.h"
 #include "quant/packed.h"
@@ -44,18 +46,37 @@ bool only_looked_up(const gguf::Tensor& tensor, const gguf::File& file) {
   return tensor.name == "token_embd.weight" && file.tensor("output.weight");
 }
 
-std::uint64_t PackedWeights::bytes(const gguf::File& file, const kernels::Table& table) {
+bool holds_experts(const gguf::Tensor& tensor) {
+  if (tensor.name.find("_exps.") != std::string_view::npos) return true;
+  for (const std::string_view part : {".ffn_gate.", ".ffn_up.", ".ffn_down."}) {
+    const std::size_t at = tensor.name.find(part);
+    if (at == std::string_view::npos) continue;
+    const std::string_view rest = tensor.name.substr(at + part.size());
+    return !rest.empty() && rest[0] >= '0' && rest[0] <= '9';
+  }
+  return false;
+}
+
+std::uint64_t PackedWeights::bytes(const gguf::File& file, const kernels::Table& table, Scope scope) {
   std::uint64_t sum = 0;
   for (const gguf::Tensor& t : file.tensors())
-    if (wanted(t, file, table)) sum += align_up(t.bytes, kAlign);
+    if (wanted(t, file, table) && (scope == Scope::packable || !holds_experts(t))) sum += align_up(t.bytes, kAlign);
   return sum;
 }
 
 Result<std::unique_ptr<PackedWeights>> PackedWeights::make(const gguf::File& file, const kernels::Table& table,
-                                                           ThreadPool& pool) {
+                                                           ThreadPool& pool, Scope scope) {
   LODE_CHECK(file.loaded_as() == gguf::LoadMode::mmap);
   std::unique_ptr<PackedWeights> out(new PackedWeights);
-  const std::uint64_t all = bytes(file, table);
+  const auto layout = [&](const gguf::Tensor& t) -> std::optional<kernels::Layout> {
+    if (scope == Scope::all_but_experts && holds_experts(t)) return std::nullopt;
+    if (wanted(t, file, table)) return kernels::Layout::packed;
+    if (scope == Scope::all_but_experts) return kernels::Layout::row_major;
+    return std::nullopt;
+  };
+  std::uint64_t all = 0;
+  for (const gguf::Tensor& t : file.tensors())
+    if (layout(t)) all += align_up(t.bytes, kAlign);
   if (all == 0) return out;
   auto memory = platform::VirtualRange::reserve(all);
   if (!memory.ok()) return memory.status();
@@ -63,9 +84,15 @@ Result<std::unique_ptr<PackedWeights>> PackedWeights::make(const gguf::File& fil
   LODE_RETURN_IF_ERROR(out->memory_.commit(0, out->memory_.capacity()));
   std::uint64_t used = 0;
   for (const gguf::Tensor& t : file.tensors()) {
-    if (!wanted(t, file, table)) continue;
-    pack(file, t, out->memory_.data() + used, pool);
-    out->offsets_.emplace(t.name, used);
+    const auto as = layout(t);
+    if (!as) continue;
+    if (*as == kernels::Layout::packed) {
+      pack(file, t, out->memory_.data() + used, pool);
+    } else {
+      std::memcpy(out->memory_.data() + used, t.data, t.bytes);
+      file.release_pages(t, 0, t.bytes);
+    }
+    out->copies_.emplace(t.name, Copy{used, *as});
     used += align_up(t.bytes, kAlign);
   }
   return out;
@@ -73,15 +100,15 @@ Result<std::unique_ptr<PackedWeights>> PackedWeights::make(const gguf::File& fil
 
 model::Placer PackedWeights::placer() const {
   return [this](const gguf::Tensor& t) -> Result<model::Placed> {
-    const auto found = offsets_.find(t.name);
-    if (found == offsets_.end()) return model::Placed{t.data};
-    return model::Placed{memory_.data() + found->second, kernels::Layout::packed};
+    const auto found = copies_.find(t.name);
+    if (found == copies_.end()) return model::Placed{t.data};
+    return model::Placed{memory_.data() + found->second.offset, found->second.layout};
   };
 }
 
 void PackedWeights::release_file(const gguf::File& file) const {
   for (const gguf::Tensor& t : file.tensors())
-    if (offsets_.contains(t.name)) file.release_pages(t, 0, t.bytes);
+    if (copies_.contains(t.name)) file.release_pages(t, 0, t.bytes);
 }
 
 }  // namespace lode::engine

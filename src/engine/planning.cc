@@ -5,6 +5,8 @@
 
 #include "engine/kv_folder.h"
 #include "engine/runtime.h"
+#include "experts/layout.h"
+#include "experts/policy.h"
 #include "kv/known_models.h"
 #include "kv/staging.h"
 #include "plan/plan.h"
@@ -80,6 +82,20 @@ plan::ModelFacts facts_for(const Runtime& rt, std::uint64_t staging) {
   facts.context_trained = f.context_trained;
   facts.groups.assign(rt.model->groups().begin(), rt.model->groups().end());
   if (!rt.gpu) facts.packable_bytes = PackedWeights::bytes(*rt.file, *rt.stream.ops);
+  if (!rt.gpu && rt.file->loaded_as() == gguf::LoadMode::mmap) {
+    // Layers with different numbers of experts have no cache.
+    if (const auto layout = experts::layout_of(*rt.file, rt.model->experts()); layout.ok()) {
+      facts.experts.bytes = layout->bytes;
+      facts.experts.slot_bytes = layout->slot_bytes;
+      facts.experts.count = static_cast<std::int64_t>(layout->places.size());
+      facts.experts.per_token = f.expert_layers * f.experts_used;
+      facts.experts.packable_others =
+          PackedWeights::bytes(*rt.file, *rt.stream.ops, PackedWeights::Scope::all_but_experts);
+      facts.experts.policy_bytes = experts::Policy::bytes({.layers = static_cast<std::uint32_t>(f.expert_layers),
+                                                           .experts = layout->experts,
+                                                           .used = static_cast<std::uint32_t>(f.experts_used)});
+    }
+  }
   if (rt.gpu) {
     facts.card_weights_bytes = Gpu::device_bytes(*rt.file);
     facts.pinned_weights_bytes = Gpu::pinned_bytes(*rt.file);
@@ -111,7 +127,8 @@ Status parse(const std::string& text, std::uint64_t whole, std::optional<std::ui
   return Status::success();
 }
 
-Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& hardware, const fs::path& folder) {
+Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& hardware, const fs::path& folder,
+                                  const plan::ModelFacts& facts) {
   plan::Options p;
   if (o.ctx > 0) p.context = o.ctx;
   if (o.slots > 0) p.slots = o.slots;
@@ -124,6 +141,9 @@ Result<plan::Options> options_for(const EngineOptions& o, const plan::Hardware& 
   if (o.repack == EngineOptions::Repack::off) p.repack = plan::Options::Repack::off;
   LODE_RETURN_IF_ERROR(parse(o.memory, hardware.cgroup_limit.value_or(hardware.ram_total), p.memory));
   LODE_RETURN_IF_ERROR(parse(o.kv_ram, hardware.cgroup_limit.value_or(hardware.ram_total), p.kv_ram));
+  if (o.expert_ram != "auto")
+    LODE_RETURN_IF_ERROR(
+        parse(o.expert_ram, facts.experts.slot_bytes * static_cast<std::uint64_t>(facts.experts.count), p.expert_ram));
   if (folder.empty()) return p;
   p.disk.kind = plan::DiskOption::Kind::folder;
   p.disk.folder = folder;
@@ -160,18 +180,21 @@ Result<plan::Plan> plan_for(const EngineOptions& options, const Runtime& rt) {
                           : options.kv_disk.empty() ? default_kv_folder()
                                                     : fs::path(options.kv_disk);
   const plan::Hardware hardware = platform::detect({.disk = folder});
-  auto wanted = options_for(options, hardware, folder);
-  if (!wanted.ok()) return wanted.status();
   std::uint64_t staging = 0;
   if (rt.gpu) {
-    wanted->card = rt.gpu->card();
-    const std::uint64_t there = wanted->card->free_bytes + wanted->card->driver_bytes;
-    LODE_RETURN_IF_ERROR(parse(options.vram, there, wanted->vram));
     std::vector<model::BlockLayout> layouts;
     for (const auto& g : rt.model->groups()) layouts.push_back(model::block_layout(g, options.k_type, options.v_type));
     staging = kUploadStaging + kv::staging_sizes(layouts).total();
   }
-  return plan::make(hardware, facts_for(rt, staging), wanted.value());
+  const plan::ModelFacts facts = facts_for(rt, staging);
+  auto wanted = options_for(options, hardware, folder, facts);
+  if (!wanted.ok()) return wanted.status();
+  if (rt.gpu) {
+    wanted->card = rt.gpu->card();
+    const std::uint64_t there = wanted->card->free_bytes + wanted->card->driver_bytes;
+    LODE_RETURN_IF_ERROR(parse(options.vram, there, wanted->vram));
+  }
+  return plan::make(hardware, facts, wanted.value());
 }
 
 Status open_planned(const plan::Plan& plan, const EngineOptions& options, Runtime& rt) {

@@ -98,6 +98,27 @@ static Status pack_weights(const plan::Plan& plan, Runtime& rt) {
                     rt);
 }
 
+// Opens the expert cache over the file, and copies everything else into memory: a file that is cut or vanishes later
+// then fails reads of experts, and never a page of a mapping.
+static Status open_experts(const EngineOptions& options, const plan::Plan& plan, Runtime& rt) {
+  auto cache = experts::Cache::open(*rt.file, rt.model->experts(),
+                                    {.bytes_max = plan.expert_slots_bytes,
+                                     .used = static_cast<std::uint32_t>(rt.model->facts().experts_used),
+                                     .table = options.repack == EngineOptions::Repack::off ? nullptr : rt.stream.ops},
+                                    platform::real_file_system(), platform::system_clock());
+  if (!cache.ok()) return cache.status();
+  rt.experts = std::move(cache).value();
+  const experts::CacheStats s = rt.experts->stats();
+  rt.info.notes.push_back(fmt::format("experts: {} of {} in memory ({}), the others are read from the file: {}",
+                                      s.slots, s.experts, format_size(s.slots * s.slot_bytes), s.mode));
+  ThreadPool pool(plan.threads);
+  auto packed = PackedWeights::make(*rt.file, *rt.stream.ops, pool, PackedWeights::Scope::all_but_experts);
+  if (!packed.ok()) return packed.status();
+  rt.packed = std::move(packed).value();
+  return read_model({.context = plan.context, .place = rt.packed->placer(), .where = model::LoadOptions::Where::memory},
+                    rt);
+}
+
 // The rest of the chain, on the card or the CPU: the model is loaded over a mapped file.
 static Status start(const EngineOptions& options, Runtime& rt) {
   const auto plan = plan_for(options, rt);
@@ -108,6 +129,8 @@ static Status start(const EngineOptions& options, Runtime& rt) {
   if (rt.gpu) {
     LODE_RETURN_IF_ERROR(rt.gpu->open(plan.value(), *rt.file));
     LODE_RETURN_IF_ERROR(read_model({.context = plan->context, .place = rt.gpu->placer(*rt.file)}, rt));
+  } else if (plan->expert_slots_bytes > 0) {
+    LODE_RETURN_IF_ERROR(open_experts(options, plan.value(), rt));
   } else {
     if (options.load_mode != gguf::LoadMode::mmap) LODE_RETURN_IF_ERROR(load_model(options, options.load_mode, rt));
     if (plan->packed_bytes > 0) LODE_RETURN_IF_ERROR(pack_weights(plan.value(), rt));
@@ -124,6 +147,9 @@ static Status start(const EngineOptions& options, Runtime& rt) {
   if (chat.ok() && chat.value()) rt.info.chat_template = *chat.value();
   LODE_RETURN_IF_ERROR(open_planned(plan.value(), options, rt));
   if (rt.packed) rt.packed->release_file(*rt.file);  // The fingerprint has looked at parts of every tensor.
+  if (rt.experts)
+    for (const gguf::Tensor& t : rt.file->tensors())
+      if (holds_experts(t)) rt.file->release_pages(t, 0, t.bytes);
   return Status::success();
 }
 

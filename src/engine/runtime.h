@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/gpu.h"
 #include "engine/packing.h"
+#include "experts/cache.h"
 #include "gguf/gguf.h"
 #include "kernels/kernels.h"
 #include "kv/store.h"
@@ -28,6 +29,7 @@ struct Runtime {
   std::unique_ptr<Gpu> gpu;               // nullptr: the CPU computes.
   std::unique_ptr<PackedWeights> packed;  // nullptr: the model reads its weights where the file or the card has them.
   std::unique_ptr<model::Model> model;
+  std::unique_ptr<experts::Cache> experts;  // nullptr: all experts are where the model reads its weights.
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<model::Workspace> thread_scratch;  // [threads, scratch_bytes_per_thread]
   kernels::Stream stream;

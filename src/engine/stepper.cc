@@ -37,6 +37,7 @@ bool Stepper::step() {
   if (done.ok()) note_computed(clock_.now_ns() - started_ns);
   if (done.ok()) finish_parts();
   else if (rt_.gpu && done.code() != Code::corrupt) fail_parts(done);
+  else if (rt_.experts && rt_.experts->take_failure()) fail_parts(done);
   else repair();
   if (rt_.gpu) recount_card();
   remove_ended();
@@ -200,7 +201,7 @@ void Stepper::add_part(Live& live, std::int64_t count) {
 }
 
 Status Stepper::forward() {
-  const model::Batch batch{ids_, positions_, output_rows_};
+  const model::Batch batch{ids_, positions_, output_rows_, rt_.experts.get()};
   if (rt_.gpu) {
     const auto outputs = output_rows_.size() * static_cast<std::size_t>(rt_.model->facts().vocab);
     return rt_.gpu->step(*rt_.model, batch, rt_.store->view(specs_), rt_.limits,

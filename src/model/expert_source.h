@@ -42,12 +42,17 @@ class ExpertSource {
   // The layer's whole list, ascending ids, at least one. It lives until `end`. Starts what has to be fetched. A step
   // that was abandoned calls no end: begin forgets what is left of it.
   virtual void begin(LayerIndex layer, std::span<const ExpertUse> uses) = 0;
-  // Experts of the list that are in place and have not been handed out yet; waits until there is at least one. Their
-  // matrices stay valid until `end`; the span until the next call. An error says that one of the list never comes; the
-  // step is then abandoned.
+  // Experts of the list that are in place and have not been handed out yet; waits until there is at least one. Span and
+  // matrices are valid until the next call: a list that is longer than there is memory comes in turns. An error says
+  // that one of the list never comes; the step is then abandoned.
   virtual Result<std::span<const ExpertWeights>> ready(LayerIndex layer) = 0;
   // All of the list is computed: slots may be given to others.
   virtual void end(LayerIndex layer) = 0;
+
+  // Whether a guess of what a step of `tokens` will use in `next`, the layer with experts that follows, is worth a
+  // product with its router; asked between begin and ready. guess: experts, in no order, perhaps more than once.
+  virtual bool wants_guess(LayerIndex next, std::int64_t tokens) const { return false; }
+  virtual void guess(LayerIndex next, std::span<const std::int32_t> experts) {}
 };
 
 // Every expert is in place, in the file. Allocates nothing: `room` [experts] holds the list of the moment.

@@ -78,6 +78,26 @@ void run_one_token(kernels::Stream& s, std::span<const ExpertWeights> experts, k
   }
 }
 
+// Before anything else of the step uses `b.x`, `b.logits` and `b.acts_room`.
+void guess_next(kernels::Stream& s, const NextRouter& next, std::int64_t n, ExpertSource& source,
+                const ExpertScratch& b) {
+  const ExpertConfig& e = next.ffn->config;
+  const std::int64_t width = next.ffn->router.cols;
+  s.ops->rms_norm(s, next.x, next.norm, next.eps, n, width, b.x);
+  kernels::Acts acts;
+  kernels::acts_bind(acts, b.x, n, width, b.acts_room);
+  kernels::matmul(s, {{&next.ffn->router, b.logits, e.count}}, acts);
+  s.ops->route(s, {.logits = b.logits,
+                   .ids = b.guess_ids,
+                   .weights = b.guess_weights,
+                   .n = n,
+                   .experts = e.count,
+                   .used = e.used,
+                   .norm = e.norm,
+                   .scale = e.weights_scale});
+  source.guess(next.ffn->layer, {b.guess_ids, static_cast<std::size_t>(n * e.used)});
+}
+
 }  // namespace
 
 std::vector<ExpertWeights> read_experts(TensorReader& t, std::int64_t layer, std::int64_t width,
@@ -114,11 +134,13 @@ ExpertScratch cut_expert_scratch(Cutter& cut, std::int64_t n, std::int64_t width
   b.up = cut.take<float>(std::max(n, e.used) * e.ffn);
   b.y = cut.take<float>(n * e.used * width);
   b.acts_room = cut.take<std::byte>(static_cast<std::int64_t>(kernels::acts_bytes(n, std::max(width, e.ffn))));
+  b.guess_ids = cut.take<std::int32_t>(std::min(n, kGuessTokensMax) * e.used);
+  b.guess_weights = cut.take<float>(std::min(n, kGuessTokensMax) * e.used);
   return b;
 }
 
 Status run_experts(kernels::Stream& s, const ExpertFfn& w, kernels::Acts& acts, ExpertSource& source,
-                   const ExpertScratch& b, float* out) {
+                   const ExpertScratch& b, float* out, const NextRouter& next) {
   const ExpertConfig& e = w.config;
   const std::int64_t n = acts.n;
   kernels::matmul(s, {{&w.router, b.logits, e.count}}, acts);
@@ -132,6 +154,8 @@ Status run_experts(kernels::Stream& s, const ExpertFfn& w, kernels::Acts& acts, 
                    .scale = e.weights_scale});
   const std::span<const ExpertUse> uses = group_by_expert(n, e, b);
   source.begin(w.layer, uses);
+  if (next.ffn != nullptr && n <= kGuessTokensMax && source.wants_guess(next.ffn->layer, n))
+    guess_next(s, next, n, source, b);
   for (std::size_t done = 0; done < uses.size();) {
     const auto ready = source.ready(w.layer);
     LODE_RETURN_IF_ERROR(ready.status());

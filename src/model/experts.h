@@ -30,7 +30,11 @@ struct ExpertScratch {
   float *gate, *up;          // [max(n, used), ffn]
   float* y;                  // [n * used, width] experts' outputs
   std::byte* acts_room;      // acts_bytes(n, max(width, ffn))
+  std::int32_t* guess_ids;   // [min(n, kGuessTokensMax), used]
+  float* guess_weights;      // as guess_ids; nobody reads it
 };
+// Steps of more tokens use most experts anyway.
+inline constexpr std::int64_t kGuessTokensMax = 32;
 // Cuts for steps of up to `n` tokens.
 ExpertScratch cut_expert_scratch(Cutter& cut, std::int64_t n, std::int64_t width, const ExpertConfig& e);
 
@@ -39,8 +43,16 @@ struct ExpertFfn {
   kernels::Matrix router;  // [experts, width]
   ExpertConfig config;
 };
+// What tells early which experts the next layer will use: its router over this layer's hidden state, which the layer
+// changes little. Only what is read ahead depends on it.
+struct NextRouter {
+  const ExpertFfn* ffn = nullptr;  // nullptr: no layer follows.
+  const float* norm = nullptr;     // [width] of the next layer's input
+  float eps = 0;
+  const float* x = nullptr;  // [n, width] the hidden state before this layer's experts are added
+};
 // out [n, width] = the weighted experts of h [n, width], whose quantized forms are `acts`. An error is the source's.
 Status run_experts(kernels::Stream& s, const ExpertFfn& w, kernels::Acts& acts, ExpertSource& source,
-                   const ExpertScratch& b, float* out);
+                   const ExpertScratch& b, float* out, const NextRouter& next = {});
 
 }  // namespace lode::model

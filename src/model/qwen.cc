@@ -48,6 +48,11 @@ class Qwen final : public Model {
     ExpertScratch e;
   };
   Status read_layers(TensorReader& t, std::string_view architecture);
+  NextRouter next_router(std::uint32_t layer, const float* x) const {
+    if (layer + 1 >= layers_.size()) return {};
+    const QwenLayer& next = layers_[layer + 1];
+    return {&next.experts, next.ffn_norm, c_.eps, x};
+  }
   Scratch cut_all(Cutter& cut, const StepLimits& limits) const {
     Scratch b{cut_scratch(cut, shape_, limits), {}};
     if (moe_) b.e = cut_expert_scratch(cut, limits.rows, c_.width, expert_config_);
@@ -173,7 +178,7 @@ Status Qwen::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const S
     // Feed forward.
     k.rms_norm(s, b.x, l.ffn_norm, c_.eps, n, c_.width, b.h);
     kernels::acts_bind(acts, b.h, n, c_.width, b.acts_room);
-    if (moe_) LODE_RETURN_IF_ERROR(run_experts(s, l.experts, acts, source, cuts.e, b.h));
+    if (moe_) LODE_RETURN_IF_ERROR(run_experts(s, l.experts, acts, source, cuts.e, b.h, next_router(i, b.x)));
     else run_dense_ffn(s, l.ffn, acts, {b.gate, b.up, b.h, b.acts_room});
     k.add(s, b.x, b.h, n * c_.width);
   }

@@ -89,8 +89,7 @@ class Qwen35 final : public Model {
   Status attend(kernels::Stream& s, std::uint32_t i, const Batch& batch, Acts& acts, KvView& kv,
                 const Scratch& b) const;
   Status recur(kernels::Stream& s, std::uint32_t i, Acts& acts, KvView& kv, const Scratch& b) const;
-  Status feed_forward(kernels::Stream& s, const Qwen35Layer& l, Acts& acts, ExpertSource& source,
-                      const Scratch& b) const;
+  Status feed_forward(kernels::Stream& s, std::uint32_t i, Acts& acts, ExpertSource& source, const Scratch& b) const;
 
   Config c_;
   DeltaConfig d_;
@@ -251,7 +250,7 @@ Status Qwen35::forward(kernels::Stream& s, const Batch& batch, KvView& kv, const
 
     k.rms_norm(s, b.x, l.ffn_norm, c_.eps, n, c_.width, b.h);
     kernels::acts_bind(acts, b.h, n, c_.width, b.acts_room);
-    LODE_RETURN_IF_ERROR(feed_forward(s, l, acts, source, cuts));
+    LODE_RETURN_IF_ERROR(feed_forward(s, i, acts, source, cuts));
     k.add(s, b.x, b.h, n * c_.width);
   }
   run_logits(s, ends_, c_, batch, b.x, b, logits);
@@ -328,8 +327,9 @@ Status Qwen35::recur(kernels::Stream& s, std::uint32_t i, Acts& acts, KvView& kv
   return Status::success();
 }
 
-Status Qwen35::feed_forward(kernels::Stream& s, const Qwen35Layer& l, Acts& acts, ExpertSource& source,
+Status Qwen35::feed_forward(kernels::Stream& s, std::uint32_t i, Acts& acts, ExpertSource& source,
                             const Scratch& cuts) const {
+  const Qwen35Layer& l = layers_[i];
   const TransformerScratch& b = cuts.t;
   if (!moe_) {
     run_dense_ffn(s, l.ffn, acts, {b.gate, b.up, b.h, b.acts_room});
@@ -338,7 +338,9 @@ Status Qwen35::feed_forward(kernels::Stream& s, const Qwen35Layer& l, Acts& acts
   // The shared expert goes first: the routed ones' output may replace the input, which nobody needs after them.
   kernels::matmul(s, {{&l.shared_gate, cuts.d.shared_gate, 1}}, acts);
   run_dense_ffn(s, l.ffn, acts, {b.gate, b.up, cuts.d.shared, cuts.d.shared_room});
-  LODE_RETURN_IF_ERROR(run_experts(s, l.experts, acts, source, cuts.e, b.h));
+  NextRouter next;
+  if (i + 1 < layers_.size()) next = {&layers_[i + 1].experts, layers_[i + 1].ffn_norm, c_.eps, b.x};
+  LODE_RETURN_IF_ERROR(run_experts(s, l.experts, acts, source, cuts.e, b.h, next));
   s.ops->add_gated(s, b.h, cuts.d.shared, cuts.d.shared_gate, acts.n, c_.width);
   return Status::success();
 }

@@ -107,6 +107,10 @@ class Planner {
   Status settle_arena();
   void settle_disk();
   void stream_weights();
+  Status ask_experts();
+  bool cache_experts();
+  void hold_experts(std::uint64_t slots);
+  void note_experts();
   void warn_streamed();
   std::uint64_t workspace(std::int64_t chunk, std::int64_t context) const {
     return facts_.workspace_bytes({.chunk = chunk, .context = context, .slots = plan_.slots, .threads = plan_.threads});
@@ -162,7 +166,8 @@ class Planner {
   Base base_;
   CardBase card_;
   Plan plan_;
-  std::uint64_t streamed_ = 0;  // Weights that do not stay in memory, in mmap mode.
+  std::uint64_t expert_slots_ = 0;  // Of a cache; 0: there is none.
+  std::uint64_t streamed_ = 0;      // Weights that do not stay in memory, in mmap mode.
 };
 
 std::optional<kernels::KvType> Planner::smaller_type(std::int64_t context, std::uint64_t bytes) const {
@@ -257,7 +262,9 @@ std::int64_t Planner::chunk_for(std::int64_t context) const {
 Status Planner::settle_chunk() {
   const std::int64_t wanted = options_.context.value_or(least_context());
   // Also where only the context asked for is too long: more memory must never refuse what less memory accepts.
-  if (!options_.card && chunk_for(wanted) == 0 && options_.load_mode == gguf::LoadMode::mmap) stream_weights();
+  if (!options_.card && chunk_for(wanted) == 0 && !cache_experts() && expert_slots_ == 0 &&
+      options_.load_mode == gguf::LoadMode::mmap)
+    stream_weights();
   plan_.chunk = chunk_for(wanted);
   if (plan_.chunk == 0) {
     plan_.chunk = chunk_for(least_context());
@@ -288,6 +295,74 @@ void Planner::stream_weights() {
   const std::uint64_t for_kv = std::max(rest / 2, std::min(asked + kPieceBytes, rest / 4 * 3));
   base_.weights = std::min(plan_.weights_bytes, sub(rest, for_kv));
   streamed_ = plan_.weights_bytes - base_.weights;
+}
+
+// --expert-ram: so many experts in slots, the others read from the file when a token needs them.
+Status Planner::ask_experts() {
+  const ExpertFacts& e = facts_.experts;
+  if (!options_.expert_ram) return {};
+  if (options_.card || e.slot_bytes == 0) {
+    plan_.warnings.push_back(fmt::format(
+        "--expert-ram {} has no effect: {}", format_size(*options_.expert_ram),
+        options_.card ? "the card computes, with all experts in its memory" : "the model has no routed experts"));
+    return {};
+  }
+  const std::uint64_t slots = *options_.expert_ram / e.slot_bytes, least = static_cast<std::uint64_t>(e.per_token);
+  if (slots >= static_cast<std::uint64_t>(e.count)) return {};  // All of them: nothing to choose.
+  if (slots < least) {
+    Refusal r;
+    r.what = fmt::format(
+        "--expert-ram {} holds {} experts of {}, fewer than the {} that one token uses: {} ({} bytes) too few",
+        format_size(*options_.expert_ram), slots, format_size(e.slot_bytes), least,
+        format_size(least * e.slot_bytes - *options_.expert_ram), least * e.slot_bytes - *options_.expert_ram);
+    r.advise(fmt::format("--expert-ram {} is the least", fitting(align_up(least * e.slot_bytes, kMiB))));
+    r.advise(fmt::format("{} hold all {} experts", fitting(align_up(e.bytes, kMiB)), e.count));
+    return r.status();
+  }
+  hold_experts(slots);
+  return {};
+}
+
+void Planner::hold_experts(std::uint64_t slots) {
+  expert_slots_ = slots;
+  base_.weights = plan_.weights_bytes - facts_.experts.bytes + facts_.experts.policy_bytes +
+                  align_up(slots * facts_.experts.slot_bytes, kPieceBytes);
+}
+
+// Where the weights do not fit, experts get what the rest leaves, as stream_weights divides it. False: there are none,
+// or not even one token's.
+bool Planner::cache_experts() {
+  const ExpertFacts& e = facts_.experts;
+  if (e.slot_bytes == 0 || options_.expert_ram) return false;
+  const std::int64_t chunk = options_.chunk.value_or(kChunkLeast);
+  const std::int64_t context = options_.context.value_or(least_context());
+  const std::uint64_t others = base_.margin + base_.engine + workspace(chunk, context) + plan_.weights_bytes - e.bytes +
+                               e.policy_bytes + kPieceBytes;
+  const std::uint64_t rest = sub(base_.room.bytes, others), asked = kv(context, chunk) + kPieceBytes;
+  const std::uint64_t for_kv = std::max(rest / 4, std::min(asked, rest / 4 * 3));
+  const std::uint64_t slots = std::min(sub(rest, for_kv) / e.slot_bytes, static_cast<std::uint64_t>(e.count));
+  if (slots < static_cast<std::uint64_t>(e.per_token)) return false;
+  hold_experts(slots);
+  return true;
+}
+
+void Planner::note_experts() {
+  const ExpertFacts& e = facts_.experts;
+  const auto least = static_cast<std::uint64_t>(e.per_token);
+  const std::uint64_t token = least * e.bytes / static_cast<std::uint64_t>(e.count);
+  plan_.expert_slots_bytes = expert_slots_ * e.slot_bytes;
+  const std::string what = fmt::format(
+      "{} of {} experts stay in memory ({}); a token uses {} of {}, and what is not there is read from the "
+      "file",
+      expert_slots_, e.count, format_size(plan_.expert_slots_bytes), least, format_size(token));
+  if (expert_slots_ * 5 < least * 9) {
+    plan_.warnings.push_back(
+        fmt::format("{}; less than 1.8 tokens' worth keeps little from one token to the next, and "
+                    "each may read most of that: {} would be 1.8",
+                    what, format_size(least * 9 / 5 * e.slot_bytes)));
+  } else {
+    plan_.notes.push_back(what);
+  }
 }
 
 Status Planner::settle_context() {
@@ -522,7 +597,16 @@ void Planner::fill_lines() {
     if (dropped > 0) reason += fmt::format("; {} more are read again from disk", format_size(dropped));
     plan_.lines.push_back({name, bytes - dropped, reason});
   };
-  weights("feed-forward weights", facts_.ffn_bytes, where);
+  if (expert_slots_ > 0) {
+    weights("feed-forward weights", facts_.ffn_bytes - facts_.experts.bytes, "read into memory");
+    plan_.lines.push_back(
+        {"experts", align_up(expert_slots_ * facts_.experts.slot_bytes, kPieceBytes) + facts_.experts.policy_bytes,
+         fmt::format("slots for {} of {}; the others are read from the file when needed", expert_slots_,
+                     facts_.experts.count)});
+    where = "read into memory";
+  } else {
+    weights("feed-forward weights", facts_.ffn_bytes, where);
+  }
   weights("attention weights", facts_.attention_bytes, where);
   weights("output matrix", facts_.output_bytes, where);
   weights("token embedding", facts_.embedding_bytes, fmt::format("{}; only looked up, a row a token", where));
@@ -614,15 +698,17 @@ void Planner::warn_streamed() {
 Result<Plan> Planner::run() {
   LODE_RETURN_IF_ERROR(check_options(options_));
   settle_base();
+  LODE_RETURN_IF_ERROR(ask_experts());
   LODE_RETURN_IF_ERROR(settle_chunk());
   LODE_RETURN_IF_ERROR(settle_context());
   LODE_RETURN_IF_ERROR(settle_arena());
   settle_disk();
   if (streamed_ > 0) warn_streamed();
+  if (expert_slots_ > 0) note_experts();
   // What does not stay in memory is read from the file, as the file has it; what was read into memory is there once.
-  const bool mapped = options_.load_mode == gguf::LoadMode::mmap && !options_.card;
+  const bool mapped = (options_.load_mode == gguf::LoadMode::mmap || expert_slots_ > 0) && !options_.card;
   if (mapped && streamed_ == 0 && options_.repack == Options::Repack::automatic)
-    plan_.packed_bytes = facts_.packable_bytes;
+    plan_.packed_bytes = expert_slots_ > 0 ? facts_.experts.packable_others : facts_.packable_bytes;
   fill_lines();
   fill_settings();
   fill_groups();

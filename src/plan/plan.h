@@ -30,12 +30,23 @@ struct WorkspaceShape {
   int slots = 0, threads = 0;
 };
 
+// Routed experts; zeros where a model has none, or where no cache can hold them.
+struct ExpertFacts {
+  std::uint64_t bytes = 0;            // Part of ffn_bytes.
+  std::uint64_t slot_bytes = 0;       // One expert of one layer in a cache.
+  std::int64_t count = 0;             // Of all layers.
+  std::int64_t per_token = 0;         // Those that one token uses.
+  std::uint64_t policy_bytes = 0;     // What the cache knows of them.
+  std::uint64_t packable_others = 0;  // packable_bytes without experts.
+};
+
 struct ModelFacts {
   std::string name;
   std::uint64_t file_bytes = 0;  // All parts.
   // Weights by class, as they lie in memory; each tensor in one class (a tied embedding is an output).
   std::uint64_t embedding_bytes = 0, output_bytes = 0, attention_bytes = 0, ffn_bytes = 0, other_bytes = 0;
   std::uint64_t packable_bytes = 0;  // Of all these, what the kernels read faster in packed rows.
+  ExpertFacts experts;
   std::int64_t vocab = 0, width = 0, ffn = 0, heads = 0, layers = 0;
   std::int64_t context_trained = 0;
   std::vector<model::CacheGroup> groups;
@@ -74,6 +85,7 @@ struct Options {
   std::vector<kernels::KvType> smaller_types;  // Types that a refusal may advise beside those chosen.
   std::optional<std::uint64_t> memory;         // --memory: for the whole process. Shares are resolved by the caller.
   std::optional<std::uint64_t> kv_ram;         // --kv-ram
+  std::optional<std::uint64_t> expert_ram;     // --expert-ram. Unset: all experts, or what fits.
   std::optional<Card> card;                    // Unset: the CPU computes.
   std::optional<std::uint64_t> vram;           // --vram, with a card: all of it that the process takes.
   DiskOption disk;
@@ -103,9 +115,10 @@ struct Plan {
   kernels::KvType k_type = kernels::KvType::f16, v_type = kernels::KvType::f16;
   gguf::LoadMode load_mode = gguf::LoadMode::mmap;
 
-  std::uint64_t memory_bytes = 0;   // Planned with: the sum of `lines`.
-  std::uint64_t weights_bytes = 0;  // All of them, resident or not.
-  std::uint64_t packed_bytes = 0;   // Of them, copied into packed rows; the file's pages of these are let go.
+  std::uint64_t memory_bytes = 0;        // Planned with: the sum of `lines`.
+  std::uint64_t weights_bytes = 0;       // All of them, resident or not.
+  std::uint64_t packed_bytes = 0;        // Of them, copied into packed rows; the file's pages of these are let go.
+  std::uint64_t expert_slots_bytes = 0;  // Of a cache of experts; 0: there is none, weights hold all of them.
   std::uint64_t workspace_bytes = 0;
   std::uint64_t sequence_bytes = 0;      // KV of one sequence of `context` tokens, in whole pieces.
   std::uint64_t arena_bytes_max = 0;     // Hard bound on committed KV, pinned and not; a multiple of kPieceBytes.

@@ -575,5 +575,86 @@ TEST(PlanCard, MoreThanThereIsIsSaid) {
   expect_has(joined(plan->warnings), {"--vram 48.0 GiB is more than there is"});
 }
 
+// 8 layers of 64 experts, 4 used: 512 of 128 KiB among 90 MiB of feed-forward weights.
+ModelFacts mixture() {
+  ModelFacts f = tiny();
+  f.context_trained = 4096;
+  f.experts = {.bytes = 64 * kMiB,
+               .slot_bytes = 136 * kKiB,
+               .count = 512,
+               .per_token = 32,
+               .policy_bytes = 70 * kKiB,
+               .packable_others = 60 * kMiB};
+  f.packable_bytes = 120 * kMiB;
+  return f;
+}
+
+TEST(PlanExperts, AShareIsAConstraintAndTheRestIsPlannedAroundIt) {
+  const auto whole = make(machine(2 * kGiB), mixture(), {});
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->expert_slots_bytes, 0u) << "everything fits: no cache";
+  EXPECT_EQ(whole->packed_bytes, 120 * kMiB);
+  const auto half = make(machine(2 * kGiB), mixture(), {.expert_ram = 256 * 136 * kKiB});
+  ASSERT_TRUE(half.ok()) << half.status().message();
+  EXPECT_EQ(half->expert_slots_bytes, 256 * 136 * kKiB);
+  EXPECT_EQ(half->packed_bytes, 60 * kMiB) << "slots hold experts as the file has them";
+  EXPECT_EQ(sum_of(half->lines), half->memory_bytes);
+  EXPECT_LT(half->resident_bytes_max, whole->resident_bytes_max);
+  EXPECT_TRUE(half->warnings.empty());
+  EXPECT_NE(half->text().find("256 of 512"), std::string::npos) << half->text();
+  const auto all = make(machine(2 * kGiB), mixture(), {.expert_ram = kGiB});
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->expert_slots_bytes, 0u);
+}
+
+TEST(PlanExperts, LessThanOneTokensWorthIsRefusedAndTheAdviceHolds) {
+  const auto refused = make(machine(2 * kGiB), mixture(), {.expert_ram = 4 * kMiB});
+  ASSERT_FALSE(refused.ok());
+  const std::string& why = refused.status().message();
+  EXPECT_NE(why.find("holds 30 experts of 136 KiB, fewer than the 32 that one token uses"), std::string::npos) << why;
+  EXPECT_NE(why.find("(262144 bytes) too few"), std::string::npos) << why;
+  EXPECT_NE(why.find("--expert-ram 5MiB is the least"), std::string::npos) << why;
+  const auto least = make(machine(2 * kGiB), mixture(), {.expert_ram = 5 * kMiB});
+  ASSERT_TRUE(least.ok());
+  ASSERT_FALSE(least->warnings.empty()) << "legal, but unwise";
+  EXPECT_NE(least->warnings.back().find("less than 1.8 tokens' worth"), std::string::npos);
+}
+
+// G01: an option that is fixed does not end the planning of the rest. G06: what does not fit gets a cache by itself.
+TEST(PlanExperts, G01_G06_MemoryAloneDecidesHowManyStay) {
+  std::uint64_t last = 0;
+  for (const std::uint64_t memory : {230, 240, 250}) {
+    const auto plan = make(machine(2 * kGiB), mixture(), {.slots = 1, .memory = memory * kMiB});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_GT(plan->expert_slots_bytes, last) << memory;
+    EXPECT_LT(plan->expert_slots_bytes, 512 * 136 * kKiB);
+    EXPECT_EQ(sum_of(plan->lines), plan->memory_bytes);
+    EXPECT_LE(plan->resident_bytes_max, memory * kMiB);
+    last = plan->expert_slots_bytes;
+  }
+  const auto fixed = make(machine(2 * kGiB), mixture(), {.slots = 1, .memory = 250 * kMiB, .expert_ram = 10 * kMiB});
+  ASSERT_TRUE(fixed.ok()) << fixed.status().message();
+  EXPECT_EQ(fixed->expert_slots_bytes, 10 * kMiB / (136 * kKiB) * (136 * kKiB));
+}
+
+// G08: how weights are loaded does not change what goes where.
+TEST(PlanExperts, G08_TheSameInEveryLoadMode) {
+  const auto mapped = make(machine(2 * kGiB), mixture(), {.expert_ram = 30 * kMiB});
+  for (const auto mode : {gguf::LoadMode::read, gguf::LoadMode::direct}) {
+    const auto plan = make(machine(2 * kGiB), mixture(), {.expert_ram = 30 * kMiB, .load_mode = mode});
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan->expert_slots_bytes, mapped->expert_slots_bytes);
+    EXPECT_EQ(plan->resident_bytes_max, mapped->resident_bytes_max);
+    EXPECT_EQ(plan->packed_bytes, mapped->packed_bytes);
+  }
+}
+
+TEST(PlanExperts, WithoutExpertsTheFlagSaysSo) {
+  const auto plan = make(machine(2 * kGiB), tiny(), {.context = 2048, .expert_ram = kGiB});
+  ASSERT_TRUE(plan.ok());
+  ASSERT_FALSE(plan->warnings.empty());
+  EXPECT_NE(plan->warnings[0].find("the model has no routed experts"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lode::plan

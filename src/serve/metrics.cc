@@ -152,6 +152,23 @@ void add_disk(Page& page, const kv::DiskStats& disk) {
   page.counter("disk_evicted_extents_total", "Extents removed to keep the quota.", disk.evicted_extents);
 }
 
+void add_experts(Page& page, const experts::CacheStats& s) {
+  page.gauge("expert_slots", "Experts that memory can hold.", s.slots);
+  page.gauge("expert_resident", "Experts in memory.", s.resident);
+  page.gauge("expert_slots_bytes", "Memory of the slots.", s.slots * s.slot_bytes);
+  page.counter("expert_hits_total", "Experts that a step needed and found in memory.", s.hits);
+  page.counter("expert_misses_total", "Experts that a step had to read.", s.misses);
+  page.counter("expert_read_bytes_total", "Bytes read from the model's file for experts.", s.bytes_read);
+  page.counter("expert_stalls_total", "Times that a step waited for an expert.", s.stalls);
+  page.counter("expert_stall_seconds_total", "Time that steps waited for experts.",
+               static_cast<double>(s.stall_ns) * 1e-9);
+  page.head("expert_prefetches_total", "Experts read before a step needed them, by what became of them.", "counter");
+  page.sample("expert_prefetches_total", "outcome", "used", s.prefetch_used);
+  page.sample("expert_prefetches_total", "outcome", "wasted", s.prefetch_wasted);
+  page.sample("expert_prefetches_total", "outcome", "open", s.prefetched - s.prefetch_used - s.prefetch_wasted);
+  page.counter("expert_read_errors_total", "Experts that could not be read.", s.read_errors);
+}
+
 }  // namespace
 
 void HttpCounters::count_reply(int status) {
@@ -170,6 +187,7 @@ std::string prometheus_text(const HttpCounters& http, const engine::EngineStats*
     add_llama(page, http, *stats);
     add_kv(page, stats->kv);
     add_disk(page, stats->kv.disk);
+    if (stats->experts) add_experts(page, *stats->experts);
   }
   return page.take();
 }
