@@ -40,6 +40,7 @@ LONG_CONTEXT = 18432    # 16,069 tokens of prompt.
 LONG_CHARS = 75000
 SEQUENCES, SEQUENCE_CONTEXT, SEQUENCE_TOKENS = 8, 1024, 64
 LOAD_RUNS = 10
+SERVE_OPTIONS = []      # More of Lode's server (--serve-options).
 OTHERS_MAX = 0.15       # Cores that others may use before a line is marked.
 # The shape of make_model.py's qwen3-0.6b with SmolLM2's vocabulary: multiply-adds of a prompt's token are those of the
 # layers' matrices (attention and the last token's output are left out); a generated token reads these and the output.
@@ -154,7 +155,7 @@ class Engines:
             return Peer(model, '-c', context * slots, '-t', self.threads, '--n-parallel', slots, log=log)
         kv = self.folder / 'kv'
         shutil.rmtree(kv, ignore_errors=True)
-        return lc.Server(model, '-c', context, '-t', self.threads, '-np', slots, '--kv-disk', kv, log=log)
+        return lc.Server(model, '-c', context, '-t', self.threads, '-np', slots, '--kv-disk', kv, *SERVE_OPTIONS, log=log)
 
 
 # ---- What is measured on a running server
@@ -499,11 +500,13 @@ def main():
                         help='for models that are made here (1.2 GB) and kept')
     parser.add_argument('--make-model', type=pathlib.Path, default=ROOT.parent / 'shared' / 'tools' / 'make_model.py', metavar='FILE')
     parser.add_argument('--binary', type=pathlib.Path, help='instead of build/lode')
+    parser.add_argument('--serve-options', default='', metavar='TEXT', help="more options of Lode's server, such as '-ctk i16 -ctv i16'")
     parser.add_argument('--json', action='store_true')
     parser.add_argument('--self-test', action='store_true')
     args = parser.parse_args()
     if args.self_test:
         return self_test()
+    SERVE_OPTIONS.extend(args.serve_options.split())
     if args.binary:
         lc.BINARY = args.binary.resolve()
     lines = select(make_lines(), args.only)
