@@ -497,10 +497,10 @@ Status DiskTierImpl::unpin(const BlockKey& key) {
   if (!writer_) return Status::unsupported(fmt::format("the SSD tier is read-only here: {}", read_only_));
   const auto at = std::find_if(pins_.begin(), pins_.end(), [&](const Pin& p) { return p.key == key; });
   if (at == pins_.end()) return Status::not_found("this prefix is not pinned");
-  const Pin pin = *at;
+  Pin pin = std::move(*at);
   pins_.erase(at);
   if (const Status stored = store_pins(); !stored.ok()) {
-    pins_.push_back(pin);
+    pins_.push_back(std::move(pin));
     return stored;
   }
   mark_pins();

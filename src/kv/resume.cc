@@ -71,7 +71,7 @@ Stop reuse_stop(const Sequence& seq, std::int64_t resumed, const ResumePoints& f
 }
 
 std::string reuse_reason(const Sequence& seq, std::int64_t resumed, const ResumePoints& found) {
-  const std::string differs = seq.reuse.differs_at >= 0 ? fmt::format("token {} differs", seq.reuse.differs_at) : "";
+  std::string differs = seq.reuse.differs_at >= 0 ? fmt::format("token {} differs", seq.reuse.differs_at) : "";
   switch (reuse_stop(seq, resumed, found)) {
     case Stop::short_prompt: return fmt::format("prompt shorter than a block of {} tokens", kBlockTokens);
     case Stop::whole: return "whole prompt but its last tokens";

@@ -100,7 +100,7 @@ Result<Pinned> StoreImpl::pin(std::span<const TokenId> tokens, std::string_view 
 
 Status StoreImpl::unpin(const BlockKey& key, std::string_view salt) {
   const BlockKey root = root_key(root_inputs(salt));
-  const Status none = Status::not_found("no prefix with this key is pinned here");
+  Status none = Status::not_found("no prefix with this key is pinned here");
   if (disk_) {
     const auto& all = disk_->pins();
     if (std::none_of(all.begin(), all.end(), [&](const Pin& p) { return p.key == key && p.root == root; })) return none;
