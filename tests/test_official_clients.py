@@ -175,7 +175,7 @@ def test_responses_schema_and_errors(theirs):
         assert e.value.body['param'] == param
     with pytest.raises(openai.InternalServerError) as e:
         theirs.embeddings.create(model='any', input='x')
-    assert e.value.status_code == 501 and e.value.code == 'embeddings_unsupported'
+    assert e.value.status_code == 400 and e.value.code == 'embeddings_unsupported'
 
 
 # ---- Tools of chat

@@ -93,10 +93,10 @@ void responses(App& app, const ExchangePtr& exchange) {
 }
 
 void embeddings(App&, const ExchangePtr& exchange) {
-  answer_error(exchange, {.http_status = 501,
+  answer_error(exchange, {.http_status = 400,
                           .message = "this model makes no embeddings: Lode runs language models, and no embedding "
                                      "model's family yet",
-                          .type = "not_implemented_error",
+                          .type = "invalid_request_error",
                           .code = "embeddings_unsupported"});
 }
 

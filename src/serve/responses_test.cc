@@ -186,10 +186,10 @@ TEST_F(ResponsesTest, D27_AnErrorInAStreamIsAnErrorEvent) {
   EXPECT_FALSE(events.back()["message"].get<std::string>().empty());
 }
 
-TEST_F(ResponsesTest, EmbeddingsAreAClear501) {
+TEST_F(ResponsesTest, EmbeddingsAreAClear400) {
   start();
   const Reply reply = post("/v1/embeddings", R"({"input":"x","model":"m"})");
-  EXPECT_EQ(reply.status, 501);
+  EXPECT_EQ(reply.status, 400);
   EXPECT_EQ(reply.json()["error"]["code"], "embeddings_unsupported");
 }
 
