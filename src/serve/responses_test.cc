@@ -68,7 +68,8 @@ class ResponsesTest : public ServeTest {
     }
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const Json& item = json["output"][i];
-      EXPECT_EQ(texts[i], item.contains("arguments") ? item["arguments"] : item["content"][0]["text"]);
+      const Json& whole = item.contains("arguments") ? item["arguments"] : item["content"][0]["text"];
+      EXPECT_EQ(texts[i], whole.get<std::string>());
     }
     return json;
   }
