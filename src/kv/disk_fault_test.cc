@@ -302,6 +302,36 @@ TEST_F(DiskFaults, TheFolderMayVanishAtAnyTime) {
   }
 }
 
+TEST_F(DiskFaults, AWriterWhoseFolderAnotherProcessTookWritesNoMore) {
+  Harness h;
+  ASSERT_TRUE(h.open().ok());
+  const auto chain = make_chain(16, 1), more = make_chain(16, 2), late = make_chain(16, 3);
+  h.write(kFullGroup, chain);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  h.fake.vanish("/cache");
+  auto other = DiskTier::open(h.config, h.fake, h.clock);
+  ASSERT_TRUE(other.ok());
+  ASSERT_FALSE((*other)->stats().mode.starts_with("read-only")) << (*other)->stats().mode;
+  const auto theirs = h.fake.files(h.config.dir);
+
+  int done = 0, failed = 0;
+  h.write(kFullGroup, more, &done, &failed);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(done, 0);
+  EXPECT_EQ(failed, 1);
+  EXPECT_EQ(h.contained(kFullGroup, chain), 0u) << "they went with the folder";
+  EXPECT_EQ(h.write(kFullGroup, late), WriteResult::dropped_read_only);
+  EXPECT_TRUE(h.tier->stats().mode.starts_with("read-only (another process took the folder over)"))
+      << h.tier->stats().mode;
+  EXPECT_EQ(h.tier->pin({}).code(), Code::unsupported);
+  EXPECT_EQ(h.tier->unpin({}).code(), Code::unsupported);
+  other->reset();  // It does not come back to write: what the other one has written is in no index here.
+  h.clock.advance_seconds(1000);
+  EXPECT_EQ(h.write(kFullGroup, late), WriteResult::dropped_read_only);
+  ASSERT_TRUE(h.tier->flush(kSoon));
+  EXPECT_EQ(h.fake.files(h.config.dir), theirs) << "the other process's folder was changed";
+}
+
 TEST_F(DiskFaults, AFullDiskIsReportedByItsResultAndTriedAgainLater) {
   Harness h;
   ASSERT_TRUE(h.open().ok());

@@ -84,6 +84,8 @@ class DiskTierImpl final : public DiskTier {
   Status become_writer();
   void clean_up(FolderContents& contents);
   void say_locked(const FolderContents& contents) const;
+  std::string_view why_read_only() const;  // Empty: it writes.
+  Status writable() const;
   Doomed doom(DiskIndex::Handle extent) const;
   void remove(DiskIndex::Handle extent, RemoveOrder::When when);
   std::optional<Doomed> take_victim(const BlockKey& parent);
@@ -326,7 +328,7 @@ WriteResult DiskTierImpl::write(GroupId group, std::span<const DiskBlock> blocks
                                 std::span<const std::byte* const> data, std::function<void(bool ok)> done) {
   LODE_CHECK(group.v < config_.groups.size() && !config_.groups[group.v].slices.empty());
   LODE_CHECK(!blocks.empty() && blocks.size() <= kExtentBlocks && data.size() == blocks.size());
-  if (!writer_ || writer_->lost()) return WriteResult::dropped_read_only;
+  if (!why_read_only().empty()) return WriteResult::dropped_read_only;
   WriteOrder order{.meta = {.name = {.last = blocks.back().key,
                                      .layout = layouts_[group.v],
                                      .group = group.v,
@@ -454,6 +456,16 @@ std::uint64_t DiskTierImpl::pinned_bytes() const {
   return bytes;
 }
 
+std::string_view DiskTierImpl::why_read_only() const {
+  if (!writer_) return read_only_;
+  return writer_->lost() ? "another process took the folder over" : "";
+}
+
+Status DiskTierImpl::writable() const {
+  const std::string_view why = why_read_only();
+  return why.empty() ? Status() : Status::unsupported(fmt::format("the SSD tier is read-only here: {}", why));
+}
+
 Status DiskTierImpl::store_pins() {
   const PinFile file(fs_, paths_.own);
   const Status stored = file.store(pins_);
@@ -465,7 +477,7 @@ Status DiskTierImpl::store_pins() {
 }
 
 Status DiskTierImpl::pin(const Pin& pin) {
-  if (!writer_) return Status::unsupported(fmt::format("the SSD tier is read-only here: {}", read_only_));
+  LODE_RETURN_IF_ERROR(writable());
   const auto same = std::find_if(pins_.begin(), pins_.end(), [&](const Pin& p) { return p.key == pin.key; });
   if (same != pins_.end()) {
     same->name = pin.name;
@@ -494,7 +506,7 @@ Status DiskTierImpl::pin(const Pin& pin) {
 }
 
 Status DiskTierImpl::unpin(const BlockKey& key) {
-  if (!writer_) return Status::unsupported(fmt::format("the SSD tier is read-only here: {}", read_only_));
+  LODE_RETURN_IF_ERROR(writable());
   const auto at = std::find_if(pins_.begin(), pins_.end(), [&](const Pin& p) { return p.key == key; });
   if (at == pins_.end()) return Status::not_found("this prefix is not pinned");
   Pin pin = std::move(*at);
@@ -627,7 +639,8 @@ void DiskTierImpl::handle(VanishedEvent& event) {
   }
   others_ = std::move(event.scan.others);
   other_pinned_bytes_ = spare_pinned(fs_, paths_.dir, others_);
-  if (!pins_.empty()) (void)store_pins();  // The file went with the folder; the blocks will not come back by it.
+  if (!pins_.empty() && !writer_->lost())
+    (void)store_pins();  // The file went with the folder; the blocks will not come back by it.
   sort_others();
 }
 
@@ -661,8 +674,7 @@ DiskStats DiskTierImpl::stats() const {
   s.files_set_aside = counters_.files_set_aside;
   s.evicted_extents = counters_.evicted_extents;
   s.mode = fmt::format("{}{}", reader_->mode(), counters_.direct ? " O_DIRECT" : ", buffered");
-  if (!writer_) s.mode = fmt::format("read-only ({}), {}", read_only_, s.mode);
-  else if (writer_->lost()) s.mode = fmt::format("read-only (another process took the folder over), {}", s.mode);
+  if (const auto why = why_read_only(); !why.empty()) s.mode = fmt::format("read-only ({}), {}", why, s.mode);
   return s;
 }
 

@@ -179,7 +179,7 @@ bool DiskWriter::take_turn() {
   if (lock_ ? !lock_->named() : !lost_ && clock_.now_ns() >= down_until_ns_) recreate();
   if (!order) {
     if (names_dirty_) sync_names();
-    if (lock_) maybe_compact();
+    maybe_compact();
     return true;
   }
   retry_leftovers();
@@ -190,7 +190,7 @@ bool DiskWriter::take_turn() {
 
 void DiskWriter::handle(WriteOrder& order) {
   for (const auto& victim : order.victims) {
-    if (lock_) remove_now(victim);
+    remove_now(victim);
     ledger_.settle(victim.bytes);
   }
   std::uint64_t allocated = 0;
@@ -368,27 +368,23 @@ void DiskWriter::handle(RemoveOrder& order) {
   const bool wait = order.when == RemoveOrder::When::after_sync && names_dirty_;
   for (const auto& file : order.files) {
     if (wait) keep_leftover(file);
-    else if (lock_) remove_now(file);
+    else remove_now(file);
     ledger_.settle(file.bytes);
   }
 }
 
 void DiskWriter::handle(AsideOrder& order) {
-  if (!lock_) {
-    ledger_.settle(order.file.bytes);
-    return;
-  }
   if (auto file = set_aside_now(order.file)) push(AsideEvent{std::move(*file)});
   ledger_.settle(order.file.bytes);
 }
 
 void DiskWriter::handle(TouchOrder& order) {
-  if (!lock_) return;
   if (!order.names.empty()) append_log(touch_record(order.names, clock_.wall_seconds()), 1);
   (void)log_.sync();
 }
 
 void DiskWriter::remove_now(const Doomed& file) {
+  if (!lock_) return;  // Whoever has the folder now decides what stays in it.
   const Status status = fs_.unlink(paths_.dir / file.path);
   if (!status.ok() && status.code() != Code::not_found) {
     keep_leftover(file);
@@ -402,6 +398,7 @@ void DiskWriter::remove_now(const Doomed& file) {
 }
 
 std::optional<OtherFile> DiskWriter::set_aside_now(const Doomed& file) {
+  if (!lock_) return std::nullopt;
   const std::string name = std::filesystem::path(file.path).filename().string();
   const std::string to = std::string(DiskPaths::kDamagedName) + "/" + name;
   Status status = fs_.make_dirs(paths_.dir / DiskPaths::kDamagedName);
@@ -419,6 +416,7 @@ std::optional<OtherFile> DiskWriter::set_aside_now(const Doomed& file) {
 }
 
 void DiskWriter::append_log(std::span<const std::byte> records, std::uint64_t count) {
+  if (!lock_) return;
   if (ledger_.used() + records.size() + kBesideBytes / 2 > config_.quota_bytes) return;
   // A failure costs time at the next start, nothing else; a disk in trouble shows at the extents.
   (void)log_.append(records, count);
@@ -438,7 +436,7 @@ void DiskWriter::sync_names() {
 }
 
 void DiskWriter::retry_leftovers() {
-  if (leftovers_.empty() || !lock_ || clock_.now_ns() < down_until_ns_) return;
+  if (leftovers_.empty() || clock_.now_ns() < down_until_ns_) return;
   if (names_dirty_) sync_names();
   if (names_dirty_) return;
   for (const auto& file : std::exchange(leftovers_, {})) {
@@ -455,6 +453,7 @@ void DiskWriter::keep_leftover(Doomed file) {
 }
 
 void DiskWriter::maybe_compact() {
+  if (!lock_) return;
   log_.count_live(live_);
   if (!log_.wants_compaction()) return;
   const std::string path = paths_.own_name + "/" + std::string(IndexLog::kFileName), temporary = path + ".tmp";

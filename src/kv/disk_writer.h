@@ -104,7 +104,7 @@ class DiskWriter {
   DiskWriter(const DiskConfig& config, platform::FileSystem& fs, platform::Clock& clock, DiskCounters& counters);
   ~DiskWriter();  // Ends the thread or its turns; what is queued is not written.
 
-  // Start-up, before run(): by the caller's thread.
+  // Start-up, before run(): by the caller's thread. Without the lock, what would change the folder does nothing.
   Status take_lock();   // unavailable: another writer.
   void probe_direct();  // Whether O_DIRECT works here; also whether files can be made at all.
   IndexLog& log() { return log_; }
@@ -118,9 +118,9 @@ class DiskWriter {
 
   DiskLedger& ledger() { return ledger_; }
   std::uint64_t written_today() const { return counters_.bytes_written_today; }
-  // Nothing is worth trying before this time (now_ns) after an error.
   // Somebody removed the folder, and another process made it again and writes to it. Any thread.
   bool lost() const { return lost_; }
+  // Nothing is worth trying before this time (now_ns) after an error.
   std::int64_t down_until_ns() const { return down_until_ns_; }
 
   using Order = std::variant<WriteOrder, RemoveOrder, AsideOrder, TouchOrder>;
