@@ -130,20 +130,18 @@ Json read_message(const Json& message, const Place& place) {
 
 }  // namespace
 
+const Json* needed_messages(Fields& fields) {
+  const Json* messages = fields.find("messages");
+  if (messages == nullptr) fields.fail("messages", "'messages' is missing");
+  else if (!messages->is_array()) fields.fail("messages", "an array of messages", describe(*messages));
+  else if (fields.filled("messages", *messages, kMessagesMax, "messages")) return messages;
+  return nullptr;
+}
+
 Json read_messages(Fields& fields) {
   Json out = Json::array();
-  const Json* messages = fields.find("messages");
-  if (messages == nullptr) {
-    fields.fail("messages", "'messages' is missing");
-    return out;
-  }
-  if (!messages->is_array()) {
-    fields.fail("messages", "an array of messages", describe(*messages));
-    return out;
-  }
-  if (messages->empty()) fields.fail("messages", "'messages' is an empty array");
-  if (messages->size() > kMessagesMax)
-    fields.fail("messages", fmt::format("at most {} messages", kMessagesMax), std::to_string(messages->size()));
+  const Json* messages = needed_messages(fields);
+  if (messages == nullptr) return out;
   for (std::size_t i = 0; i < messages->size() && !fields.error(); ++i)
     out.push_back(read_message((*messages)[i], {fields, fmt::format("messages[{}]", i)}));
   return out;

@@ -48,6 +48,13 @@ void Fields::fail(std::string_view name, std::string_view expected, std::string_
   fail(name, fmt::format("'{}{}' must be {}, not {}", prefix_, name, expected, found));
 }
 
+bool Fields::filled(std::string_view name, const Json& list, std::size_t most, std::string_view things) {
+  if (list.empty()) fail(name, fmt::format("'{}{}' is an empty array", prefix_, name));
+  else if (list.size() > most) fail(name, fmt::format("at most {} {}", most, things), std::to_string(list.size()));
+  else return true;
+  return false;
+}
+
 void Fields::number(std::string_view name, float& value, double low, double high) {
   const Json* json = find(name);
   if (json == nullptr) return;

@@ -33,6 +33,8 @@ class Fields {
   void fail(std::string_view name, std::string_view expected, std::string_view found);
   void fail(std::string_view name, std::string message);  // The whole sentence.
   void fail(ApiError error);
+  // Whether the array `list` of this name holds something, and at most `most` `things` ("messages"); otherwise fails.
+  bool filled(std::string_view name, const Json& list, std::size_t most, std::string_view things);
   const std::optional<ApiError>& error() const { return error_; }
 
  private:

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "serve/chat_messages.h"
 #include "serve/chat_request.h"
 #include "serve/fields.h"
 #include "serve/place.h"
@@ -135,12 +136,8 @@ class Reader {
   }
 
   void read_messages() {
-    const Json* list = fields_.find("messages");
-    if (list == nullptr) return fields_.fail("messages", "'messages' is missing");
-    if (!list->is_array()) return fields_.fail("messages", "an array of messages", describe(*list));
-    if (list->empty()) return fields_.fail("messages", "'messages' is an empty array");
-    if (list->size() > kMessagesMax)
-      return fields_.fail("messages", fmt::format("at most {} messages", kMessagesMax), std::to_string(list->size()));
+    const Json* list = needed_messages(fields_);
+    if (list == nullptr) return;
     for (std::size_t i = 0; i < list->size() && !fields_.error(); ++i)
       read_message((*list)[i], {fields_, fmt::format("messages[{}]", i)});
   }

@@ -6,11 +6,6 @@
 namespace lode::serve::test {
 namespace {
 
-constexpr const char* kToolTemplate =
-    "{% for t in tools or [] %}{{ t.function.name }},{% endfor %}<tool_call></tool_call>"
-    "{% for m in messages %}[{{ m.role }}]{{ m.reasoning_content or '' }}{{ m.content or '' }}"
-    "{% for c in m.tool_calls or [] %}({{ c.function.name }}){% endfor %}{% endfor %}"
-    "{% if add_generation_prompt %}[assistant]{% endif %}";
 constexpr const char* kTool = R"("tools":[{"name":"add","description":"sums","input_schema":{"type":"object"}}])";
 
 // The events of a stream as a client puts them together.
@@ -37,22 +32,19 @@ class MessagesTest : public ServeTest {
     const Reply reply = client.read();
     EXPECT_EQ(reply.status, 200) << reply.body;
     Heard out;
-    for (std::string_view rest = reply.body; !rest.empty();) {
-      const auto end = rest.find("\n\n");
-      const std::string_view event = rest.substr(0, end);
-      rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 2);
+    for_each_event(reply.body, [&](std::string_view event) {
       const auto line = event.find("\ndata: ");
       if (!event.starts_with("event: ") || line == std::string_view::npos) {
         ADD_FAILURE() << "not an event: " << event;
-        continue;
+        return;
       }
       const std::string name(event.substr(7, line - 7));
-      if (name == "ping") continue;
+      if (name == "ping") return;
       out.names.push_back(name);
       out.events.push_back(Json::parse(event.substr(line + 7)));
       EXPECT_EQ(out.events.back()["type"], name);
       put_together(out);
-    }
+    });
     return out;
   }
   static void put_together(Heard& out) {

@@ -113,9 +113,7 @@ class Reader {
     if (input == nullptr) return fields_.fail("input", "'input' is missing");
     if (input->is_string()) return messages().push_back({{"role", "user"}, {"content", *input}});
     if (!input->is_array()) return fields_.fail("input", "a string or an array of items", describe(*input));
-    if (input->empty()) return fields_.fail("input", "'input' is an empty array");
-    if (input->size() > kMessagesMax)
-      return fields_.fail("input", fmt::format("at most {} items", kMessagesMax), std::to_string(input->size()));
+    if (!fields_.filled("input", *input, kMessagesMax, "items")) return;
     for (std::size_t i = 0; i < input->size() && !fields_.error(); ++i)
       read_item((*input)[i], {fields_, fmt::format("input[{}]", i)});
   }

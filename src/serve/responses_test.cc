@@ -6,11 +6,6 @@
 namespace lode::serve::test {
 namespace {
 
-constexpr const char* kToolTemplate =
-    "{% for t in tools or [] %}{{ t.function.name }},{% endfor %}<tool_call></tool_call>"
-    "{% for m in messages %}[{{ m.role }}]{{ m.reasoning_content or '' }}{{ m.content or '' }}"
-    "{% for c in m.tool_calls or [] %}({{ c.function.name }}){% endfor %}{% endfor %}"
-    "{% if add_generation_prompt %}[assistant]{% endif %}";
 constexpr const char* kTool = R"("tools":[{"type":"function","name":"add","parameters":{"type":"object"}}])";
 
 class ResponsesTest : public ServeTest {
@@ -29,16 +24,13 @@ class ResponsesTest : public ServeTest {
     const Reply reply = client.read();
     EXPECT_EQ(reply.status, 200) << reply.body;
     std::vector<Json> out;
-    for (std::string_view rest = reply.body; !rest.empty();) {
-      const auto end = rest.find("\n\n");
-      const std::string_view event = rest.substr(0, end);
-      rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 2);
+    for_each_event(reply.body, [&](std::string_view event) {
       const auto line = event.find("\ndata: ");
-      if (event.starts_with(':') || line == std::string_view::npos) continue;
+      if (event.starts_with(':') || line == std::string_view::npos) return;
       out.push_back(Json::parse(event.substr(line + 7)));
       EXPECT_EQ(out.back()["type"], event.substr(7, line - 7));
       EXPECT_EQ(out.back()["sequence_number"], out.size() - 1);
-    }
+    });
     return out;
   }
   static Json nameless(Json output) {

@@ -186,17 +186,23 @@ struct Events {
     return out;
   }
 };
-inline Events parse_events(std::string_view body) {
-  Events out;
+// Calls fn with each event of a stream's body, without the empty line behind it.
+template <typename Fn>
+void for_each_event(std::string_view body, Fn&& fn) {
   while (!body.empty()) {
     const auto end = body.find("\n\n");
-    const std::string_view event = body.substr(0, end);
+    fn(body.substr(0, end));
     body.remove_prefix(end == std::string_view::npos ? body.size() : end + 2);
+  }
+}
+inline Events parse_events(std::string_view body) {
+  Events out;
+  for_each_event(body, [&](std::string_view event) {
     out.comments += event.starts_with(':');
-    if (!event.starts_with("data: ")) continue;
+    if (!event.starts_with("data: ")) return;
     out.done = event == "data: [DONE]";
     if (!out.done) out.chunks.push_back(Json::parse(event.substr(6), nullptr, false));
-  }
+  });
   return out;
 }
 

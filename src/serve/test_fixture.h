@@ -26,6 +26,13 @@ inline bool eventually(const std::function<bool()>& what) {
   return true;
 }
 
+// A template with tools and thoughts, which shows what it was given.
+inline constexpr const char* kToolTemplate =
+    "{% for t in tools or [] %}{{ t.function.name }},{% endfor %}<tool_call></tool_call>"
+    "{% for m in messages %}[{{ m.role }}]{{ m.reasoning_content or '' }}{{ m.content or '' }}"
+    "{% for c in m.tool_calls or [] %}({{ c.function.name }}){% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}";
+
 class ServeTest : public testing::Test {
  protected:
   ServeTest() {
