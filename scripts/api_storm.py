@@ -195,12 +195,11 @@ def at_rest(server):
     """Nothing is computed and nothing waits, at most 10 s after the last client; what is wrong otherwise."""
     for _ in range(100):
         busy = sum(slot['is_processing'] for slot in lc.request(server.port, 'GET', '/slots')[1])
-        page = lc.request(server.port, 'GET', '/metrics')[1]
-        waiting = next(line for line in page.splitlines() if line.startswith('lode_requests_queued '))
-        if busy == 0 and waiting.endswith(' 0'):
+        waiting = lc.metric(server, 'lode_requests_queued')
+        if busy == 0 and waiting == 0:
             return None
         time.sleep(0.1)
-    return f'{busy} slots are still busy, {waiting}'
+    return f'{busy} slots are still busy, {waiting:.0f} requests wait'
 
 
 def judge_memory(samples, seconds):
@@ -262,12 +261,7 @@ def main():
     rss = report['rss_kib']
     print(f'{"resident memory":24} {rss["after_a_third"] // 1024} MiB after a third, {rss["end"] // 1024} MiB at the end '
           f'({100 * rss["growth"]:+.1f}%)')
-    for fault in report['faults'][:20]:
-        print(f'violation: {fault[:400]}')
-    print(f'{len(report["faults"])} violations')
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1))
-    return 1 if report['faults'] else 0
+    return lc.end_report(report, args.json)
 
 
 if __name__ == '__main__':

@@ -254,7 +254,7 @@ def measure_load(engines, what, model):
         if what == 'run, new model' or i == 0:
             shutil.rmtree(kv, ignore_errors=True)
         if what == 'serve':
-            server = lc.Server(model, '-t', engines.threads, '--kv-disk', kv, log=engines.folder / 'load.log')
+            server = lc.Server(model, '-t', engines.threads, '--kv-disk', kv, *SERVE_OPTIONS, log=engines.folder / 'load.log')
             begin = time.monotonic()
             with server:
                 reply = lc.stream(server.port, 'Hello', max_tokens=1)

@@ -10,7 +10,6 @@ compared with the one that the first client to ask it got, and a sample of them 
 code 1 where something did not hold.
 """
 import argparse
-import json
 import pathlib
 import random
 import sys
@@ -37,10 +36,6 @@ def folder_bytes(folder):
         except OSError:  # Removed meanwhile.
             pass
     return total
-
-
-def metric(page, name):
-    return next(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name + ' '))
 
 
 class Storm:
@@ -107,8 +102,7 @@ def storm(server, folder, disk_max, seconds=600.0, clients=6, seed=1, context_ch
         if server.process.poll() is not None:
             it.faults.append(f'the server ended with {server.process.returncode}: {server.tail()}')
             break
-        page = lc.request(server.port, 'GET', '/metrics')[1]
-        kv, limit = (metric(page, f'lode_kv_memory_bytes{{kind="{kind}"}}') for kind in ('committed', 'limit'))
+        kv, limit = (lc.metric(server, f'lode_kv_memory_bytes{{kind="{kind}"}}') for kind in ('committed', 'limit'))
         sample = {'s': round(time.monotonic() - begin, 1), 'kv': kv, 'disk': folder_bytes(folder),
                   'rss': server.memory_kb() * 1024}
         samples.append(sample)
@@ -151,12 +145,7 @@ def main():
     low, high = report['rss_after_a_third']
     print(f'resident        {peak["rss"] / MIB:.0f} MiB at most; {low / MIB:.0f} to {high / MIB:.0f} after the first third')
     print(f'answers         {report["compared_with_cold"]} compared with cold ones')
-    for fault in report['faults'][:20]:
-        print(f'violation: {fault[:400]}')
-    print(f'{len(report["faults"])} violations')
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1))
-    return 1 if report['faults'] else 0
+    return lc.end_report(report, args.json)
 
 
 if __name__ == '__main__':

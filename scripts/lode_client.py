@@ -7,6 +7,7 @@ import dataclasses
 import http.client
 import json
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -144,6 +145,24 @@ def stream(port, prompt, timeout=900, on_progress=None, **options):
         return reply
     finally:
         link.close()
+
+
+def metric(server, name):
+    """One figure of /metrics, by its whole name with labels."""
+    page = request(server.port, 'GET', '/metrics')[1]
+    found = re.search(rf'^{re.escape(name)} (\S+)$', page, re.M)
+    assert found, f'no metric {name}'
+    return float(found.group(1))
+
+
+def end_report(report, path):
+    """Prints a report's faults, writes it to `path` if there is one, and returns the exit code."""
+    for fault in report['faults'][:20]:
+        print(f'violation: {fault[:400]}')
+    print(f'{len(report["faults"])} violations')
+    if path:
+        path.write_text(json.dumps(report, indent=1))
+    return 1 if report['faults'] else 0
 
 
 def free_port():

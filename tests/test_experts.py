@@ -17,9 +17,7 @@ def moe(shared_data):
 
 
 def metric(server, name):
-    status, text = lc.request(server.port, 'GET', '/metrics')
-    assert status == 200
-    return float(re.search(rf'^lode_{re.escape(name)} (\S+)$', text, re.M).group(1))
+    return lc.metric(server, 'lode_' + name)
 
 
 def answer(server, prompt=PROMPT):

@@ -16,11 +16,6 @@ import schemathesis_run
 from test_cache_api import call
 
 
-def metric(server, name):
-    page = lc.request(server.port, 'GET', '/metrics')[1]
-    return float(next(line for line in page.splitlines() if line.startswith(name + ' ')).split()[-1])
-
-
 def test_generated_requests_find_no_fault(smollm2, serve, workdir):
     server = serve(smollm2, '-c', 256, '-np', 2, '--slot-save-path', workdir / 'slots')
     code, output = schemathesis_run.run(server.port, 250, 7, workdir, phases='fuzzing')
@@ -79,7 +74,7 @@ def test_a_full_queue_says_when_to_come_again(smollm2, serve):
     for i in range(2):
         threads.append(threading.Thread(target=lambda: replies.append(lc.request(server.port, 'POST', '/v1/completions', body, timeout=300))))
         threads[-1].start()
-        while metric(server, 'lode_slots_busy') + metric(server, 'lode_requests_queued') < i + 1:
+        while lc.metric(server, 'lode_slots_busy') + lc.metric(server, 'lode_requests_queued') < i + 1:
             time.sleep(0.01)
     link = http.client.HTTPConnection('127.0.0.1', server.port, timeout=60)
     link.request('POST', '/v1/completions', json.dumps(body), {'Content-Type': 'application/json'})
@@ -217,7 +212,7 @@ def test_i11_memory_stays_flat_over_unique_prompts(shared_data, serve):
         for thread in threads:
             thread.join()
         sizes.append(own_kb())
-    assert metric(server, 'lode_sequences_total') == 2000
+    assert lc.metric(server, 'lode_sequences_total') == 2000
     assert sizes[-1] <= 1.03 * sizes[1] + 1024, sizes
 
 

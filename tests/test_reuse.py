@@ -1,6 +1,5 @@
 """A prefix is computed once and reused bit for bit: cold, warm, batched, in flight, after a restart."""
 import concurrent.futures
-import re
 import socket
 import threading
 import time
@@ -32,13 +31,6 @@ def check_account(reply):
     assert reply.usage['prompt_tokens_details']['cached_tokens'] == reply.timings['cache_n'] == reused(reply)
     assert sum(reply.cache['by_tier'].values()) == reused(reply)
     assert reply.cache['reason']
-
-
-def metric(server, name):
-    text = lc.request(server.port, 'GET', '/metrics')[1]
-    found = re.search(rf'^{re.escape(name)} (\S+)$', text, re.M)
-    assert found, f'no metric {name}'
-    return float(found.group(1))
 
 
 def long_prompts(model, full):
@@ -172,10 +164,10 @@ def test_disconnect_cancels(gemma, serve):
     server = serve(gemma, '-np', 1)
     prompt = lc.ask(lc.long_text(30000), 'Why?')
     for body, wait in [({'max_tokens': 8}, 0.5), ({'prompt': 'Once upon a time', 'max_tokens': 4000, 'ignore_eos': True}, 1.0)]:
-        before = metric(server, 'lode_sequences_cancelled_total')
+        before = lc.metric(server, 'lode_sequences_cancelled_total')
         leave_after(server.port, {'prompt': prompt, 'stream': True, 'temperature': 0, **body}, wait)
         deadline = time.monotonic() + 5
-        while metric(server, 'lode_slots_busy') > 0 or metric(server, 'lode_sequences_cancelled_total') == before:
+        while lc.metric(server, 'lode_slots_busy') > 0 or lc.metric(server, 'lode_sequences_cancelled_total') == before:
             assert time.monotonic() < deadline, 'the slot is still busy 5 s after its client left'
             time.sleep(0.05)
     assert lc.complete(server.port, 'The capital of France is').text
@@ -215,10 +207,10 @@ def test_sigterm_loses_no_published_block(gemma, serve):
         except (OSError, lc.HttpError, lc.http.client.HTTPException):
             pass
 
-    before = metric(server, 'lode_tokens_generated_total')
+    before = lc.metric(server, 'lode_tokens_generated_total')
     threading.Thread(target=ask_until_cut_off, daemon=True).start()
     deadline = time.monotonic() + 120
-    while metric(server, 'lode_tokens_generated_total') < before + 10 and time.monotonic() < deadline:
+    while lc.metric(server, 'lode_tokens_generated_total') < before + 10 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert server.stop(timeout=60) == 0
     server = serve(gemma)
