@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/attention_test.h"
 #include "kernels/cpu/avx512/attention.h"
 #include "kernels/cpu/avx512/elementwise.h"
 #include "kernels/cpu/avx512/emulated.h"
@@ -288,27 +289,16 @@ TEST_P(Tables, FormatsShareACall) {
 
 // ---- Attention ----
 
-struct Layer {
-  std::int32_t heads = 1, kv_heads = 1, k_dim = 64, v_dim = 64;
-  std::int64_t window = 0, chunk = 0;
-  float softcap = 0;
-  bool sinks = false;
-  KvType k_type = KvType::f16, v_type = KvType::f16;
-};
+using Layer = test::Case;
 
 std::int64_t side_bytes(KvType type, std::int64_t kv_heads, std::int64_t dim) {
   if (type == KvType::i16) return kv_i16_scales_offset(kv_heads, dim) + kv_heads * kBlockTokens * 4;
   return kBlockTokens * (type == KvType::f32 ? 4 : 2) * kv_heads * dim;
 }
 
+// V right behind K, so that a byte too many shows.
 KvLayer kv_layer(const Layer& c) {
-  KvLayer layer;
-  layer.k_type = c.k_type;
-  layer.v_type = c.v_type;
-  layer.kv_heads = c.kv_heads;
-  layer.k_dim = c.k_dim;
-  layer.v_dim = c.v_dim;
-  layer.k_offset = 64;  // Not 0, so that a forgotten offset shows.
+  KvLayer layer = test::layer_of(c);
   layer.v_offset = 64 + side_bytes(c.k_type, c.kv_heads, c.k_dim);
   return layer;
 }
